@@ -147,7 +147,8 @@ def test_a_finding_of_capture_needs_no_backend_of_the_users(tmp_path: Path, monk
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "call 0: value of output" in ended.stdout
     assert ended.stdout.endswith("DIFFERENT\n")
-    short = _without_our_code(found["short_script"], tmp_path / "elsewhere")
+    assert "import" not in found["short_script"].replace("import torch\n", "")
+    short = run_forked(found["short_script"], tmp_path / "elsewhere")
     assert short.returncode == 1, short.stdout + short.stderr
     assert "assert_close(compiled, eager" in found["short_script"]
     assert len(found["short_script"].splitlines()) <= 15
@@ -183,7 +184,7 @@ def test_a_large_argument_of_the_script_is_that_of_the_finding(tmp_path: Path) -
     with TrialProcess() as trials:
         verdict = trials.judge(program, subject)
     assert verdict.status is Status.FAIL_ACCURACY
-    ended = _without_our_code(repro_script(program, subject, verdict), tmp_path)
+    ended = run_forked(repro_script(program, subject, verdict), tmp_path)
     assert ended.returncode == 1, ended.stdout + ended.stderr
 
 

@@ -90,7 +90,7 @@ def tangents(outputs, seed):
 
 
 def state_of(target, names):
-    """The state that a call may change: parameters, buffers and other tensors of the module, and tensors among globals."""
+    """What a call may leave behind: parameters, buffers and other tensors of the module, and those of the program's globals."""
     state = list(target.state_dict(keep_vars=True).items()) if IS_MODULE else []
     owners = [(name, vars(child)) for name, child in target.named_modules()] if IS_MODULE else []
     owners += [("globals", names)] if "SOURCE" in globals() else []
@@ -101,7 +101,7 @@ def state_of(target, names):
 
 
 def run(wrap):
-    """The observable aspects of every call, as a dict."""
+    """What can be seen of every call: a dict of aspects."""
     names, target = make()
     f, seen = wrap(target), {}
     for number, (make_inputs, plan) in enumerate(CALLS):
