@@ -16,7 +16,7 @@ is read by the kind of kernel that has written it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -44,29 +44,27 @@ RULES = RuleTable()
 
 WIDEST_HEAD = 256
 MASK_DTYPES = (torch.bool, *DOT_DTYPES)
+# Libraries that align a causal mask of a non-square score matrix differently from each other.
+_ALIGNED_OTHERWISE = (
+    aten._scaled_dot_product_flash_attention.default,
+    aten._scaled_dot_product_flash_attention_backward.default,
+    aten._scaled_dot_product_cudnn_attention.default,
+    aten._scaled_dot_product_cudnn_attention_backward.default,
+)
 
 
 class _Call:
     """The shared part of a call's forward and backward: the operands, and the options of the kernels."""
 
-    def __init__(
-        self,
-        state: LoweringState,
-        node: torch.fx.Node,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Tensor | None,
-        dropout: float,
-        is_causal: bool,
-        scale: float | None,
-    ) -> None:
+    def __init__(self, state: LoweringState, node: torch.fx.Node, arguments: Mapping[str, Any]) -> None:
         self.state = state
         self.node = node
-        self.tensors = {"query": query, "key": key, "value": value}
-        self.mask = mask
-        self.is_causal = is_causal
-        self.check(dropout)
+        self.tensors: dict[str, Tensor] = {name: arguments[name] for name in ("query", "key", "value")}
+        self.mask: Tensor | None = arguments.get("attn_mask", arguments.get("attn_bias"))
+        self.is_causal: bool = arguments["is_causal"]
+        scale: float | None = arguments["scale"]
+        query = self.tensors["query"]
+        self.check(arguments["dropout_p"])
         self.scale = 1 / math.sqrt(int(query.shape[3])) if scale is None else float(scale)
         self.dtype, self.device = query.dtype, query.device
         self.accumulate = opmath(self.dtype)
@@ -95,6 +93,8 @@ class _Call:
             raise NotLowered(f"a mask of {self.mask.dtype} with {len(self.mask.shape)} dimensions")
         scores = product((*query.shape[:3], key.shape[2]))
         check_size(self.state, guess(scores * (query.shape[3] + value.shape[3])), "dot", query.device)
+        if self.is_causal and self.node.target in _ALIGNED_OTHERWISE and query.shape[2] != key.shape[2]:
+            raise NotLowered("causal attention of other numbers of queries and keys")
 
     def inputs(self) -> dict[str, Operand]:
         """The operands in memory."""
@@ -169,91 +169,25 @@ def _unread(fake: Any) -> Any:
     return _zeros(fake) if isinstance(fake, torch.Tensor) else fake
 
 
-@RULES.rule(aten._scaled_dot_product_flash_attention_for_cpu.default)
-def _for_cpu(
-    state: LoweringState,
-    node: torch.fx.Node,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dropout: float = 0.0,
-    is_causal: bool = False,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> Any:
-    call = _Call(state, node, query, key, value, attn_mask, dropout, is_causal, scale)
-    return _forward(call, *node.meta["val"])
+def _by_name(node: torch.fx.Node, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by their names in the schema, which the operators share; their order differs."""
+    parameters: Any = node.target._schema.arguments  # type: ignore[union-attr]
+    defaults = {each.name: each.default_value for each in parameters if each.has_default_value()}
+    return {**defaults, **dict(zip((each.name for each in parameters), args, strict=False)), **keywords}
 
 
-@RULES.rule(aten._scaled_dot_product_efficient_attention.default)
-def _efficient(
-    state: LoweringState,
-    node: torch.fx.Node,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    has_logsumexp: bool,
-    dropout: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-) -> Any:
-    call = _Call(state, node, query, key, value, mask, dropout, is_causal, scale)
-    output, logsumexp, *rest = node.meta["val"]
-    return [*_forward(call, output, logsumexp), *map(_unread, rest)]
-
-
-@RULES.rule(aten._scaled_dot_product_flash_attention.default)
-def _flash(
-    state: LoweringState,
-    node: torch.fx.Node,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    dropout: float = 0.0,
-    is_causal: bool = False,
-    has_debug_mask: bool = False,
-    *,
-    scale: float | None = None,
-) -> Any:
-    if has_debug_mask:
+@RULES.rule(
+    aten._scaled_dot_product_flash_attention_for_cpu.default,
+    aten._scaled_dot_product_efficient_attention.default,
+    aten._scaled_dot_product_flash_attention.default,
+    aten._scaled_dot_product_cudnn_attention.default,
+)
+def _attention(state: LoweringState, node: torch.fx.Node, *args: Any, **keywords: Any) -> Any:
+    arguments = _by_name(node, args, keywords)
+    if arguments.get("return_debug_mask"):
         raise NotLowered("attention that returns its weights")
-    call = _Call(state, node, query, key, value, None, dropout, is_causal, scale)
-    _check_square(call)
     output, logsumexp, *rest = node.meta["val"]
-    return [*_forward(call, output, logsumexp), *map(_unread, rest)]
-
-
-@RULES.rule(aten._scaled_dot_product_cudnn_attention.default)
-def _cudnn(
-    state: LoweringState,
-    node: torch.fx.Node,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    has_logsumexp: bool,
-    dropout: float = 0.0,
-    is_causal: bool = False,
-    has_debug_mask: bool = False,
-    *,
-    scale: float | None = None,
-) -> Any:
-    if has_debug_mask:
-        raise NotLowered("attention that returns its weights")
-    call = _Call(state, node, query, key, value, mask, dropout, is_causal, scale)
-    _check_square(call)
-    output, logsumexp, *rest = node.meta["val"]
-    return [*_forward(call, output, logsumexp), *map(_unread, rest)]
-
-
-def _check_square(call: _Call) -> None:
-    """Raises NotLowered for causal attention of a non-square score matrix, whose alignment differs between libraries."""
-    query, key, _ = call.tensors.values()
-    if call.is_causal and query.shape[2] != key.shape[2]:
-        raise NotLowered("causal attention of other numbers of queries and keys")
+    return [*_forward(_Call(state, node, arguments), output, logsumexp), *map(_unread, rest)]
 
 
 # ---- gradients
@@ -286,102 +220,19 @@ def _backward(
     return [whole(buffer) for buffer in (query, key, value)]
 
 
-@RULES.rule(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
-def _for_cpu_backward(
-    state: LoweringState,
-    node: torch.fx.Node,
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    output: Tensor,
-    logsumexp: Tensor,
-    dropout: float,
-    is_causal: bool,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> Any:
-    call = _Call(state, node, query, key, value, attn_mask, dropout, is_causal, scale)
-    return _backward(call, grad, output, logsumexp, node.meta["val"])
-
-
-@RULES.rule(aten._scaled_dot_product_efficient_attention_backward.default)
-def _efficient_backward(
-    state: LoweringState,
-    node: torch.fx.Node,
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    output: Tensor,
-    logsumexp: Tensor,
-    seed: Any,
-    offset: Any,
-    dropout: float,
-    wanted: Sequence[bool],
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-) -> Any:
-    if wanted[3]:
+@RULES.rule(
+    aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
+    aten._scaled_dot_product_efficient_attention_backward.default,
+    aten._scaled_dot_product_flash_attention_backward.default,
+    aten._scaled_dot_product_cudnn_attention_backward.default,
+)
+def _attention_backward(state: LoweringState, node: torch.fx.Node, grad: Tensor, *args: Any, **keywords: Any) -> Any:
+    arguments = _by_name(node, (grad, *args), keywords)
+    wanted = arguments.get("grad_input_mask")
+    if wanted is not None and wanted[3]:
         raise NotLowered("the gradient of a mask")
-    call = _Call(state, node, query, key, value, mask, dropout, is_causal, scale)
-    *fakes, of_mask = node.meta["val"]
+    call = _Call(state, node, arguments)
+    fakes, rest = node.meta["val"][:3], node.meta["val"][3:]
     if not all(isinstance(fake, torch.Tensor) for fake in fakes):
         raise NotLowered("gradients of some operands only")
-    return [*_backward(call, grad, output, logsumexp, fakes), _unread(of_mask)]
-
-
-@RULES.rule(aten._scaled_dot_product_flash_attention_backward.default)
-def _flash_backward(
-    state: LoweringState,
-    node: torch.fx.Node,
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    output: Tensor,
-    logsumexp: Tensor,
-    query_starts: Any,
-    key_starts: Any,
-    most_queries: Any,
-    most_keys: Any,
-    dropout: float,
-    is_causal: bool,
-    seed: Any,
-    offset: Any,
-    *,
-    scale: float | None = None,
-) -> Any:
-    call = _Call(state, node, query, key, value, None, dropout, is_causal, scale)
-    _check_square(call)
-    return _backward(call, grad, output, logsumexp, node.meta["val"])
-
-
-@RULES.rule(aten._scaled_dot_product_cudnn_attention_backward.default)
-def _cudnn_backward(
-    state: LoweringState,
-    node: torch.fx.Node,
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    output: Tensor,
-    logsumexp: Tensor,
-    seed: Any,
-    offset: Any,
-    mask: Tensor | None,
-    query_starts: Any,
-    key_starts: Any,
-    most_queries: Any,
-    most_keys: Any,
-    dropout: float,
-    is_causal: bool,
-    *,
-    scale: float | None = None,
-) -> Any:
-    call = _Call(state, node, query, key, value, mask, dropout, is_causal, scale)
-    _check_square(call)
-    return _backward(call, grad, output, logsumexp, node.meta["val"])
+    return [*_backward(call, grad, arguments["out"], arguments["logsumexp"], fakes), *map(_unread, rest)]
