@@ -9,7 +9,6 @@ from fuzz.draw.choices import Draw
 
 # sizes by reason: ordinary, degenerate, around the width of vector registers and of unrolled loops
 PLAIN_SIZES = (2, 3, 4, 5, 7)
-DEGENERATE_SIZES = (1, 0)
 VECTOR_SIZES = (8, 15, 16, 17, 31, 32, 33, 64, 65)
 MAX_RANK = 6
 

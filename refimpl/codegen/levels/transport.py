@@ -17,8 +17,6 @@ from safetensors.torch import load_file, save_file
 from refimpl.codegen.emulator import KernelError
 from refimpl.codegen.kernel import Kernel, Parameter
 
-_JSON_NUMBERS = (bool, int, float)
-
 
 @dataclass(frozen=True, slots=True)
 class Launch:

@@ -29,6 +29,7 @@ from refimpl.codegen.lowering.state import (
     NotLowered,
     RuleTable,
     apply,
+    by_name,
     cast,
     literal,
     opmath,
@@ -169,13 +170,6 @@ def _unread(fake: Any) -> Any:
     return _zeros(fake) if isinstance(fake, torch.Tensor) else fake
 
 
-def _by_name(node: torch.fx.Node, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by their names in the schema, which the operators share; their order differs."""
-    parameters: Any = node.target._schema.arguments  # type: ignore[union-attr]
-    defaults = {each.name: each.default_value for each in parameters if each.has_default_value()}
-    return {**defaults, **dict(zip((each.name for each in parameters), args, strict=False)), **keywords}
-
-
 @RULES.rule(
     aten._scaled_dot_product_flash_attention_for_cpu.default,
     aten._scaled_dot_product_efficient_attention.default,
@@ -183,7 +177,7 @@ def _by_name(node: torch.fx.Node, args: Sequence[Any], keywords: Mapping[str, An
     aten._scaled_dot_product_cudnn_attention.default,
 )
 def _attention(state: LoweringState, node: torch.fx.Node, *args: Any, **keywords: Any) -> Any:
-    arguments = _by_name(node, args, keywords)
+    arguments = by_name(node, args, keywords)
     if arguments.get("return_debug_mask"):
         raise NotLowered("attention that returns its weights")
     output, logsumexp, *rest = node.meta["val"]
@@ -227,7 +221,7 @@ def _backward(
     aten._scaled_dot_product_cudnn_attention_backward.default,
 )
 def _attention_backward(state: LoweringState, node: torch.fx.Node, grad: Tensor, *args: Any, **keywords: Any) -> Any:
-    arguments = _by_name(node, (grad, *args), keywords)
+    arguments = by_name(node, (grad, *args), keywords)
     wanted = arguments.get("grad_input_mask")
     if wanted is not None and wanted[3]:
         raise NotLowered("the gradient of a mask")

@@ -295,7 +295,7 @@ class _GraphLowering:
             node in self.outputs
             and len(node.users) > 1
             and not _is_view(_call_of(node))
-            and self._reads_more_than(value, 7, 8)
+            and self._reads_more_than(value, 7 / 8)
         ):
             return self._in_memory(value, node.meta["val"], node.name)  # it will be in memory anyway
         return value
@@ -303,10 +303,10 @@ class _GraphLowering:
     def _is_affordable(self, value: Computed) -> bool:
         """Whether every user may compute the value for itself."""
         is_cheap = value.cost <= AFFORDABLE and ZERO not in value.shape
-        return is_cheap and not self._reads_more_than(value, 9, 8)  # allows for one number per row in addition
+        return is_cheap and not self._reads_more_than(value, 9 / 8)  # allows for one number per row in addition
 
-    def _reads_more_than(self, value: Computed, factor: int, divisor: int) -> bool:
-        """Whether computing the whole value loads more than factor / divisor of its size, or through indirect indices."""
+    def _reads_more_than(self, value: Computed, share: float) -> bool:
+        """Whether computing the whole value loads more than this share of its size, or through indirect indices."""
         axes = [new_axis(size) for size in value.shape]
         loads: set[tuple[str, sympy.Expr]] = set()
         read = 0
@@ -319,7 +319,7 @@ class _GraphLowering:
             points = product(axis.size for axis in axes if axis.symbol in part.index.free_symbols)
             read += self.state.facts.guess(points) * part.dtype.itemsize
         whole = self.state.facts.guess(product(value.shape)) * value.dtype.itemsize
-        return read * divisor > whole * factor
+        return read > whole * share
 
     def _extern(self, node: torch.fx.Node, arguments: Any, keywords: Any, reason: str) -> Any:
         if self.options.strict:

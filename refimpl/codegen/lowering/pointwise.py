@@ -288,19 +288,9 @@ def _addcmul(state: LoweringState, node: torch.fx.Node, x: Any, a: Any, b: Any, 
     return _of_common(node, formula, x, a, b, dtype=dtype)
 
 
-@RULES.rule(aten.mul.Tensor, aten.mul.Scalar)
-def _mul(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
-    return _arithmetic(state, node, "mul", x, y)
-
-
-@RULES.rule(aten.maximum.default)
-def _maximum(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
-    return _arithmetic(state, node, "maximum", x, y)
-
-
-@RULES.rule(aten.minimum.default)
-def _minimum(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
-    return _arithmetic(state, node, "minimum", x, y)
+@RULES.rule(aten.mul.Tensor, aten.mul.Scalar, aten.maximum.default, aten.minimum.default)
+def _arithmetic_alone(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
+    return _arithmetic(state, node, node.target._opname, x, y)  # type: ignore[union-attr]
 
 
 @RULES.rule(aten.div.Tensor, aten.div.Scalar)
@@ -552,25 +542,8 @@ def _empty(state: LoweringState, node: torch.fx.Node, *arguments: Any, **keyword
     return computed_like(node, lambda indices: literal(0, fake_of(node).dtype), [], cost=0)
 
 
-@RULES.rule(aten.fill.Scalar)
-def _fill(state: LoweringState, node: torch.fx.Node, x: Any, fill: Any) -> Any:
+@RULES.rule(aten.fill.Scalar, aten.full.default, aten.full_like.default, aten.scalar_tensor.default)
+def _filled(state: LoweringState, node: torch.fx.Node, *arguments: Any, **keywords: Any) -> Any:
+    fill = arguments[-1]
     _check_number(fill)
     return computed_like(node, lambda indices: literal(fill, fake_of(node).dtype), [], cost=0)
-
-
-@RULES.rule(aten.full.default)
-def _full(state: LoweringState, node: torch.fx.Node, size: Any, fill: Any, **keywords: Any) -> Any:
-    _check_number(fill)
-    return computed_like(node, lambda indices: literal(fill, fake_of(node).dtype), [], cost=0)
-
-
-@RULES.rule(aten.full_like.default)
-def _full_like(state: LoweringState, node: torch.fx.Node, x: Any, fill: Any, **keywords: Any) -> Any:
-    _check_number(fill)
-    return computed_like(node, lambda indices: literal(fill, fake_of(node).dtype), [], cost=0)
-
-
-@RULES.rule(aten.scalar_tensor.default)
-def _scalar_tensor(state: LoweringState, node: torch.fx.Node, value: Any, **keywords: Any) -> Any:
-    _check_number(value)
-    return computed_like(node, lambda indices: literal(value, fake_of(node).dtype), [], cost=0)

@@ -26,6 +26,7 @@ from refimpl.codegen.lowering.state import (
     RuleTable,
     apply,
     broadcast_indices,
+    by_name,
     cast,
     computed_like,
     fake_of,
@@ -34,7 +35,7 @@ from refimpl.codegen.lowering.state import (
     shape_of,
 )
 from refimpl.codegen.scalars import Apply, FromIndex, Scalar
-from refimpl.codegen.tensors import Computed, Indices, Tensor
+from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
 
 aten = torch.ops.aten
 
@@ -137,60 +138,29 @@ def _uniform(state: LoweringState, node: torch.fx.Node, x: Tensor, low: float = 
 # ---- normal
 
 
-def _normal_of(mean: Any, deviation: Any, compute: torch.dtype) -> Callable[[Scalar], Scalar]:
-    return lambda z: apply("add", apply("mul", z, literal(deviation, compute)), literal(mean, compute))
-
-
 @_rule(aten.randn.default, aten.randn_like.default)
 def _randn(state: LoweringState, node: torch.fx.Node, *_: Any, **keywords: Any) -> Computed:
     return _drawn(state, node, "philox_normal", opmath(_floating(node)), lambda z: z)
 
 
-@_rule(aten.normal.float_float)
-def _normal(
-    state: LoweringState, node: torch.fx.Node, mean: float, deviation: float, size: Any, **keywords: Any
-) -> Computed:
+@_rule(
+    aten.normal.float_float, aten.normal_functional.default, aten.normal.Tensor_float, aten.normal.float_Tensor,
+    aten.normal.Tensor_Tensor,
+)  # fmt: skip
+def _normal(state: LoweringState, node: torch.fx.Node, *arguments: Any, **keywords: Any) -> Computed:
+    given = by_name(node, arguments, keywords)
+    mean, deviation = given["mean"], given["std"]
     compute = opmath(_floating(node))
-    _check(deviation >= 0, f"a deviation of {deviation}")
-    return _drawn(state, node, "philox_normal", compute, _normal_of(mean, deviation, compute))
+    of_tensors = [isinstance(each, (Stored, Computed)) for each in (mean, deviation)]
+    if not of_tensors[1]:
+        _check(deviation >= 0, f"a deviation of {deviation}")
 
+    def formula(z: Scalar, *elements: Scalar) -> Scalar:
+        at = elements[0] if of_tensors[0] else literal(mean, compute)
+        width = apply("checked_deviation", elements[-1]) if of_tensors[1] else literal(deviation, compute)
+        return apply("add", apply("mul", z, width), at)
 
-@_rule(aten.normal_functional.default)
-def _normal_functional(
-    state: LoweringState, node: torch.fx.Node, x: Tensor, mean: float = 0.0, deviation: float = 1.0
-) -> Computed:
-    return _normal(state, node, mean, deviation, None)
-
-
-@_rule(aten.normal.Tensor_float)
-def _normal_mean(state: LoweringState, node: torch.fx.Node, mean: Tensor, deviation: float = 1.0) -> Computed:
-    compute = opmath(_floating(node))
-    _check(deviation >= 0, f"a deviation of {deviation}")
-
-    def formula(z: Scalar, at: Scalar) -> Scalar:
-        return apply("add", apply("mul", z, literal(deviation, compute)), at)
-
-    return _drawn(state, node, "philox_normal", compute, formula, mean, compute=compute)
-
-
-@_rule(aten.normal.float_Tensor)
-def _normal_deviation(state: LoweringState, node: torch.fx.Node, mean: float, deviation: Tensor) -> Computed:
-    compute = opmath(_floating(node))
-
-    def formula(z: Scalar, width: Scalar) -> Scalar:
-        return apply("add", apply("mul", z, apply("checked_deviation", width)), literal(mean, compute))
-
-    return _drawn(state, node, "philox_normal", compute, formula, deviation, compute=compute)
-
-
-@_rule(aten.normal.Tensor_Tensor)
-def _normal_both(state: LoweringState, node: torch.fx.Node, mean: Tensor, deviation: Tensor) -> Computed:
-    compute = opmath(_floating(node))
-
-    def formula(z: Scalar, at: Scalar, width: Scalar) -> Scalar:
-        return apply("add", apply("mul", z, apply("checked_deviation", width)), at)
-
-    return _drawn(state, node, "philox_normal", compute, formula, mean, deviation, compute=compute)
+    return _drawn(state, node, "philox_normal", compute, formula, *tensors_of((mean, deviation)), compute=compute)
 
 
 @_rule(aten.log_normal.default)
@@ -199,8 +169,12 @@ def _log_normal(
 ) -> Computed:
     compute = opmath(_floating(node))
     _check(deviation > 0, f"a deviation of {deviation}")
-    normal = _normal_of(mean, deviation, compute)
-    return _drawn(state, node, "philox_normal", compute, lambda z: apply("exp", normal(z)))
+
+    def formula(z: Scalar) -> Scalar:
+        scaled = apply("mul", z, literal(deviation, compute))
+        return apply("exp", apply("add", scaled, literal(mean, compute)))
+
+    return _drawn(state, node, "philox_normal", compute, formula)
 
 
 # ---- functions of uniform numbers
@@ -255,7 +229,9 @@ def _bernoulli_p(state: LoweringState, node: torch.fx.Node, x: Tensor, p: float)
     return _drawn(state, node, "philox_integer", torch.int64, _is_below(p))
 
 
-def _of_probabilities(state: LoweringState, node: torch.fx.Node, probabilities: Tensor) -> Computed:
+@_rule(aten.bernoulli.default, aten.bernoulli.Tensor)
+def _bernoulli(state: LoweringState, node: torch.fx.Node, x: Tensor, p: Tensor | None = None) -> Computed:
+    probabilities = x if p is None else p
     if not probabilities.dtype.is_floating_point:
         raise NotLowered(f"probabilities of {probabilities.dtype}")
     compute = opmath(probabilities.dtype)
@@ -264,16 +240,6 @@ def _of_probabilities(state: LoweringState, node: torch.fx.Node, probabilities: 
         return Apply("lt", (u, apply("checked_probability", p)), torch.bool)
 
     return _drawn(state, node, "philox_uniform", compute, formula, probabilities, compute=compute)
-
-
-@_rule(aten.bernoulli.default)
-def _bernoulli(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Computed:
-    return _of_probabilities(state, node, x)
-
-
-@_rule(aten.bernoulli.Tensor)
-def _bernoulli_tensor(state: LoweringState, node: torch.fx.Node, x: Tensor, p: Tensor) -> Computed:
-    return _of_probabilities(state, node, p)
 
 
 @_rule(aten.native_dropout.default)
@@ -308,7 +274,10 @@ def _native_dropout(
 # ---- integers
 
 
-def _integers(state: LoweringState, node: torch.fx.Node, low: Any, high: Any) -> Computed:
+@_rule(aten.randint.default, aten.randint.low, aten.randint_like.default, aten.randint_like.low_dtype)
+def _randint(state: LoweringState, node: torch.fx.Node, *arguments: Any, **keywords: Any) -> Computed:
+    given = by_name(node, arguments, keywords)
+    low, high = given.get("low", 0), given["high"]
     dtype = fake_of(node).dtype
     span = sympy.sympify(high) - sympy.sympify(low)
     _check(bool(span.is_integer) and bool(span.is_positive) and dtype != torch.bool, f"from {low} to {high}")
@@ -328,27 +297,3 @@ def _holds(dtype: torch.dtype, number: Any) -> bool:
         return torch.iinfo(dtype).min <= number <= torch.iinfo(dtype).max
     digits = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24}.get(dtype, 53)
     return abs(number) <= 2**digits
-
-
-@_rule(aten.randint.default)
-def _randint(state: LoweringState, node: torch.fx.Node, high: Any, size: Any, **keywords: Any) -> Computed:
-    return _integers(state, node, 0, high)
-
-
-@_rule(aten.randint.low)
-def _randint_low(
-    state: LoweringState, node: torch.fx.Node, low: Any, high: Any, size: Any, **keywords: Any
-) -> Computed:
-    return _integers(state, node, low, high)
-
-
-@_rule(aten.randint_like.default)
-def _randint_like(state: LoweringState, node: torch.fx.Node, x: Tensor, high: Any, **keywords: Any) -> Computed:
-    return _integers(state, node, 0, high)
-
-
-@_rule(aten.randint_like.low_dtype)
-def _randint_like_low(
-    state: LoweringState, node: torch.fx.Node, x: Tensor, low: Any, high: Any, **keywords: Any
-) -> Computed:
-    return _integers(state, node, low, high)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -413,6 +413,13 @@ def are_overlapping(shape: Sequence[int], strides: Sequence[int]) -> bool:
             return True
         end += stride * (size - 1)
     return False
+
+
+def by_name(node: torch.fx.Node, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The lowered arguments of a call by their names in the schema, with defaults: overloads share names, not positions."""
+    parameters: Any = node.target._schema.arguments  # type: ignore[union-attr]
+    defaults = {each.name: each.default_value for each in parameters if each.has_default_value()}
+    return {**defaults, **dict(zip((each.name for each in parameters), arguments, strict=False)), **keywords}
 
 
 def fake_of(node: torch.fx.Node) -> torch.Tensor:
