@@ -9,7 +9,6 @@ minimised within 30 seconds. Issues whose program agrees on this machine are lis
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import time
@@ -21,6 +20,7 @@ from benchmarks.measurements.frame import options_of, shown
 from fuzz.reduce.minimise import minimise
 from oracle.errors import TorchOracleError
 from oracle.known.ledger import KnownIssue, load_ledger
+from oracle.localisation.culprit import cpu_seconds
 from oracle.localisation.ladder import LADDER
 from oracle.localisation.report import Localisation
 from oracle.localisation.search import localise_program
@@ -67,13 +67,13 @@ def drawn(issues: Sequence[KnownIssue], count: int, seed: int) -> list[KnownIssu
 
 def measured(issue: KnownIssue, *, minimises: bool) -> Row:
     """One issue, localised and perhaps minimised on the highest rung of its ladder that shows it."""
-    started, cpu = time.monotonic(), _cpu_s()
+    started, cpu = time.monotonic(), cpu_seconds()
     subject = resolve("inductor" if issue.subject in LADDER else issue.subject)
     found = localise_program(lambda: instantiate(issue.program), subject, name=issue.id, runs=1)
     if not found.shown and issue.subject in LADDER[:-1]:  # Inductor draws other random numbers
         subject = resolve(issue.subject)
         found = localise_program(lambda: instantiate(issue.program), subject, name=issue.id, runs=1)
-    wall_s, cpu_s = time.monotonic() - started, _cpu_s() - cpu
+    wall_s, cpu_s = time.monotonic() - started, cpu_seconds() - cpu
     before = after = 0
     minimise_s = 0.0
     if minimises and found.shown:
@@ -107,11 +107,6 @@ def _culprit_is(issue: KnownIssue, found: Localisation) -> str:
     if not globs or globs == ("*",):
         return "open"
     return "right" if any(fnmatchcase(found.culprit.text, glob) for glob in globs) else "wrong"
-
-
-def _cpu_s() -> float:
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 def rows(issues: Sequence[KnownIssue], *, minimises: bool) -> Iterator[Row]:

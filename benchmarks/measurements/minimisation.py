@@ -11,7 +11,6 @@ the processor time of all processes, which does not depend on how busy the machi
 from __future__ import annotations
 
 import ast
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ from fuzz.reduce.minimise import Minimised, minimise
 from fuzz.reduce.trials import TrialProcess
 from oracle.errors import TorchOracleError
 from oracle.known.ledger import KnownIssue, load_ledger
+from oracle.localisation.culprit import cpu_seconds
 from oracle.localisation.ladder import LADDER
 from oracle.program import Program
 from oracle.subjects.registry import resolve
@@ -98,11 +98,11 @@ def measured(
     budget_s: float,
 ) -> Row:
     """One program, minimised. `smallest` is the size that an inflated one should reach."""
-    started, cpu = time.monotonic(), _cpu_s()
+    started, cpu = time.monotonic(), cpu_seconds()
     found: Minimised | None = None
     if verdict.status.is_finding:
         found = minimise(program, subject, verdict=verdict, budget_s=budget_s)
-    wall_s, cpu_s = time.monotonic() - started, _cpu_s() - cpu
+    wall_s, cpu_s = time.monotonic() - started, cpu_seconds() - cpu
     is_reached = found is not None and smallest is not None and found.after.statements <= smallest
     return Row(
         issue=issue.id,
@@ -129,11 +129,6 @@ def shown_on(issue: KnownIssue) -> tuple[SubjectSpec, Verdict]:
     if not verdict.status.is_finding and subject != own:
         return own, judged(issue.program, own)
     return subject, verdict
-
-
-def _cpu_s() -> float:
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 def rows(issues: Sequence[KnownIssue], *, more: int, budget_s: float) -> Iterator[Row]:

@@ -229,14 +229,13 @@ class Scene:
         family = _base(tensor)
         return any(_base(other) is not family and share_storage(other, tensor) for other in values)
 
-    def operand_for(self, target: str, *, same_dtype: bool = False) -> Operand:
+    def operand_for(self, target: str) -> Operand:
         """A source for a write to the target: a tensor that broadcasts to it, or a number."""
         tensor = self.values[target]
 
         def fits(other: torch.Tensor) -> bool:
             return (
                 other is not tensor
-                and (not same_dtype or other.dtype is tensor.dtype)
                 and torch.can_cast(other.dtype, tensor.dtype)
                 and other.dim() <= tensor.dim()
                 and all(m in (1, n) for m, n in zip(reversed(other.shape), reversed(tensor.shape), strict=False))

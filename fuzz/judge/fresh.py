@@ -25,11 +25,9 @@ TIMEOUT_S = 120.0
 _ROOT = Path(__file__).parents[2]
 
 
-def judge_in_fresh_process(program: Program, subject: SubjectSpec, *, timeout_s: float = TIMEOUT_S) -> Verdict:
-    """The verdict; `crash` or `timeout` where the process dies or does not end. Raises InternalError if the judge itself
-    fails.
-    """
-    return asked_in_fresh_process(program, subject, timeout_s=timeout_s)[0]
+def judge_in_fresh_process(program: Program, subject: SubjectSpec) -> Verdict:
+    """The verdict; `crash` or `timeout` if the process dies or does not end. Raises InternalError if the judge fails."""
+    return asked_in_fresh_process(program, subject)[0]
 
 
 def asked_in_fresh_process(

@@ -90,7 +90,7 @@ def prepared_subject(data: Mapping[str, Any]) -> Subject:
     return _prepared(json.dumps(data, sort_keys=True))
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=16)
 def _prepared(spec_json: str) -> Subject:
     spec = SubjectSpec.from_json(json.loads(spec_json))
     subject = load(spec)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from typing_extensions import assert_never
 
@@ -137,10 +137,9 @@ def render_operand(operand: Operand) -> str:
             return repr(operand)
 
 
-def with_names(text: str, names: Mapping[str, str] | None = None) -> str:
-    """Text of `Lines` and headers with its `{v0}` replaced by names."""
-    names = names or {}
-    return _NAME.sub(lambda match: names.get(match[1], match[1]), text)
+def with_names(text: str) -> str:
+    """Text of `Lines` and headers with names in place of `{v0}`."""
+    return _NAME.sub(r"\1", text)
 
 
 def needed_definitions(program: FuzzProgram) -> tuple[Definition, ...]:

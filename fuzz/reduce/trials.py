@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from fuzz.judge.metamorphic import relation_named
-from fuzz.judge.observing import prepare_process
+from fuzz.judge.observing import prepared_subject
 from fuzz.judge.relation import judge_relation
 from fuzz.judge.single import judge
 from fuzz.program.render import to_program
@@ -25,7 +25,6 @@ from oracle.errors import InternalError
 from oracle.in_fork import settle_in_fork
 from oracle.program import Program
 from oracle.program.build import instantiate
-from oracle.subjects.base import Subject
 from oracle.subjects.registry import load, resolve
 from oracle.subjects.spec import SubjectSpec
 from oracle.symptom import Symptom, with_relation
@@ -138,7 +137,7 @@ class TrialProcess:
         if self._connection is not None and self._child is not None and self._child.is_alive():
             return self._connection
         self._stop()
-        _loaded(json.dumps(subject.to_json(), sort_keys=True))
+        prepared_subject(subject.to_json())
         _warm_up()
         context = multiprocessing.get_context("fork")
         here, there = context.Pipe()
@@ -190,7 +189,7 @@ def _serve(connection: Connection, parents: Connection) -> None:
 
 def _answer(message: dict[str, Any]) -> dict[str, Any]:
     try:
-        subject = _loaded(json.dumps(message["subject"], sort_keys=True))
+        subject = prepared_subject(message["subject"])
         if message["ask"] == "verdict of source":
             program = Program.from_json(message["program"])
             return {"verdict": judge(program, subject, is_brief=True).verdict.to_json()}
@@ -220,11 +219,3 @@ class _ChildDiedError(Exception):
 
 class _ChildHangsError(Exception):
     """The child did not answer in time, and was killed."""
-
-
-@functools.lru_cache(maxsize=16)
-def _loaded(spec: str) -> Subject:
-    parsed = SubjectSpec.from_json(json.loads(spec))
-    subject = load(parsed)
-    prepare_process(parsed)
-    return subject

@@ -203,7 +203,6 @@ class _Differences:
 def judge_speed(
     cases: Mapping[str, SpeedCase],
     *,
-    false_discoveries: float = FALSE_DISCOVERIES,
     least: float = LEAST,
     resolution: float = RESOLUTION,
     assumed: Variance = ASSUMED,
@@ -221,9 +220,9 @@ def judge_speed(
     p, half_width = found.p(), found.half_width()
     adjusted = np.full(len(cases), math.nan)
     adjusted[tested] = _adjusted(p[tested])
-    is_accepted = tested & (adjusted <= false_discoveries)
+    is_accepted = tested & (adjusted <= FALSE_DISCOVERIES)
     # The p-value up to which cases are reported; with none reported, that which a single one would need.
-    largest_p = max([false_discoveries / max(1, int(tested.sum())), *p[is_accepted].tolist()])
+    largest_p = max([FALSE_DISCOVERIES / max(1, int(tested.sum())), *p[is_accepted].tolist()])
     size = np.abs(found.value)
     judged = _Judged(
         cases=cases,

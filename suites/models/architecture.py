@@ -67,16 +67,9 @@ def transformers_model(
     **config: Any,
 ) -> Architecture:
     return Architecture(
-        name=name,
-        model_class=model_class,
-        config_class=config_class,
-        config=config,
-        train_config=train_config or {},
-        inputs=inputs,
-        labels=labels or {},
-        tags=(*tags, "transformers"),
-        dtypes=dtypes,
-    )
+        name=name, model_class=model_class, config_class=config_class, config=config, train_config=train_config or {},
+        inputs=inputs, labels=labels or {}, tags=(*tags, "transformers"), dtypes=dtypes,
+    )  # fmt: skip
 
 
 def torch_model(
@@ -85,19 +78,10 @@ def torch_model(
     tags: tuple[str, ...],
     *,
     inputs: Mapping[str, TensorSpec],
-    labels: Mapping[str, TensorSpec] | None = None,
     dtypes: tuple[str, ...] = ("float32", "bfloat16", "float64"),
-    train_config: Mapping[str, Any] | None = None,
     **config: Any,
 ) -> Architecture:
     """`config` is handed to the class as keyword arguments."""
     return Architecture(
-        name=name,
-        model_class=model_class,
-        config=config,
-        train_config=train_config or {},
-        inputs=inputs,
-        labels=labels or {},
-        tags=(*tags, "torch-only"),
-        dtypes=dtypes,
+        name=name, model_class=model_class, config=config, inputs=inputs, tags=(*tags, "torch-only"), dtypes=dtypes
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from fuzz.draw.choices import Draw
 from fuzz.draw.inputs.specs import FLOATS
 from fuzz.draw.scene import Scene, dtype_name
@@ -110,8 +108,8 @@ def _draw_repeat_interleave(draw: Draw, scene: Scene) -> OpCall | None:
     return OpCall(target="torch.repeat_interleave", args=(first, counts, along), results=(scene.fresh(),))  # type: ignore[arg-type]
 
 
-def _square_blocks(divisor: int) -> Callable[[CallBuilder], tuple[int, ...]]:
-    return lambda b: (b.draw.choice((1, 2)), 4 * b.draw.choice((1, 2)), 2 * divisor, 2 * b.draw.choice((1, 2)))
+def _square_blocks(b: CallBuilder) -> tuple[int, ...]:
+    return b.draw.choice((1, 2)), 4 * b.draw.choice((1, 2)), 4, 2 * b.draw.choice((1, 2))
 
 
 JOINING = (
@@ -141,10 +139,10 @@ JOINING = (
        results="vv"),
     *(OpSpec(name=f"torch.nn.functional.pad({mode})", category=_CATEGORY, draw_call=_draw_pad(mode), weight=weight)
       for mode, weight in (("constant", 2.0), ("reflect", 1.0), ("replicate", 1.0), ("circular", 1.0))),
-    op("torch.nn.functional.pixel_shuffle", _CATEGORY, x(NUMERIC, shape=_square_blocks(2)), 2),
-    op("torch.nn.functional.pixel_unshuffle", _CATEGORY, x(NUMERIC, shape=_square_blocks(2)), 2),
-    op("torch.nn.functional.channel_shuffle", _CATEGORY, x(FLOATS, shape=_square_blocks(2)), either(2, 4)),
-    op("torch.nn.functional.unfold", _CATEGORY, x(FLOATS, shape=_square_blocks(2)), either(2, 1),
+    op("torch.nn.functional.pixel_shuffle", _CATEGORY, x(NUMERIC, shape=_square_blocks), 2),
+    op("torch.nn.functional.pixel_unshuffle", _CATEGORY, x(NUMERIC, shape=_square_blocks), 2),
+    op("torch.nn.functional.channel_shuffle", _CATEGORY, x(FLOATS, shape=_square_blocks), either(2, 4)),
+    op("torch.nn.functional.unfold", _CATEGORY, x(FLOATS, shape=_square_blocks), either(2, 1),
        padding=optional(either(1)), stride=optional(either(2)), dilation=optional(either(1))),
     op("torch.nn.functional.fold", _CATEGORY,
        x(FLOATS, shape=lambda b: (b.draw.choice((1, 2)), 4 * b.draw.choice((1, 3)), 9)), Items((4, 4), "tuple"), 2),

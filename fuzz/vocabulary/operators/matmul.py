@@ -127,10 +127,8 @@ def _draw_chain(target: str) -> Callable[[Draw, Scene], OpCall | None]:
     return draw_call
 
 
-def _special_case(
-    name: str, draw_call: Callable[[Draw, Scene], OpCall | None], weight: float = 1.0, spec_name: str = ""
-) -> OpSpec:
-    return OpSpec(name=spec_name or name, category=_CATEGORY, draw_call=draw_call, weight=weight)
+def _special_case(name: str, draw_call: Callable[[Draw, Scene], OpCall | None], weight: float = 1.0) -> OpSpec:
+    return OpSpec(name=name, category=_CATEGORY, draw_call=draw_call, weight=weight)
 
 
 MATMUL = (

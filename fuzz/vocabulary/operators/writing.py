@@ -258,7 +258,7 @@ _PLACED = (
 )  # fmt: skip
 
 
-def _into(name: str, *parts: PartLike, weight: float = 0.4, **keywords: Any) -> OpSpec:
+def _into(name: str, *parts: PartLike, **keywords: Any) -> OpSpec:
     """`f(..., out=o)`: `o` has the shape of the result, its dtype or one that it can be cast to, and any strides. Several
     results: a tuple. Nothing requires grad: eager refuses it."""
 
@@ -281,9 +281,7 @@ def _into(name: str, *parts: PartLike, weight: float = 0.4, **keywords: Any) -> 
         filled = OpCall(target=call.target, args=call.args, kwargs=(*call.kwargs, ("out", out)))
         return named(filled, scene, "" if len(outs) > 1 else "?")
 
-    return OpSpec(
-        name=f"{name}(out)", category=_OUT, draw_call=draw_call, weight=weight, writes=True, meta=_LEAVES
-    )  # fmt: skip
+    return OpSpec(name=f"{name}(out)", category=_OUT, draw_call=draw_call, weight=0.4, writes=True, meta=_LEAVES)
 
 
 def _out_tensor(builder: CallBuilder, result: torch.Tensor, dtype: str) -> str:

@@ -83,7 +83,7 @@ def draw_positions(draw: Draw, scene: Scene, size: int, *, count: int | None = N
     return Ref(scene.tensor(shape=(count or draw.integer(1, 6),), dtype="int64", domain=f"index:{size}"))
 
 
-def draw_advanced_index(draw: Draw, scene: Scene, tensor: torch.Tensor, *, distinct: bool = False) -> Operand | None:
+def draw_advanced_index(draw: Draw, scene: Scene, tensor: torch.Tensor) -> Operand | None:
     """A mask or index tensors, with slices around them. None where there is nothing to index."""
     if not tensor.dim() or not tensor.numel():
         return None
@@ -91,7 +91,7 @@ def draw_advanced_index(draw: Draw, scene: Scene, tensor: torch.Tensor, *, disti
         return Ref(draw_mask(draw, scene, tensor))
     dim = draw.integer(0, min(tensor.dim(), 2) - 1)
     parts: list[Operand] = [Expr(":")] * dim
-    parts.append(draw_positions(draw, scene, tensor.shape[dim], distinct=distinct))
+    parts.append(draw_positions(draw, scene, tensor.shape[dim]))
     if dim + 1 < tensor.dim() and draw.chance(0.3):
         parts.append(Expr(draw_slice(draw, tensor.shape[dim + 1])))
     return parts[0] if len(parts) == 1 else Items(tuple(parts), "tuple")

@@ -188,10 +188,10 @@ class _Printer:
             return f"libdevice.exp({difference})"
         return f"libdevice.exp2(({difference}) * {LOG2_E!r})"
 
-    def _scores(self, query: str, key_transposed: str) -> list[str]:
+    def _scores(self, key_transposed: str) -> list[str]:
         """Lines that compute scores of a block of queries (rows) and a block of keys; -inf where masked."""
         attention = self.attention
-        lines = [f"scores = {self._dot(query, key_transposed)} * {attention.scale!r}"]
+        lines = [f"scores = {self._dot('query', key_transposed)} * {attention.scale!r}"]
         mask = attention.inputs.get("mask")
         if mask is not None:
             of_mask = self._load(mask, "mn")
@@ -226,7 +226,7 @@ class _Printer:
         loop = [
             *self._range("n", "start"),
             f"key = {self._load(inputs['key'], 'dn', head='key_head')}",
-            *self._scores("query", "key"),
+            *self._scores("key"),
             "new = tl.maximum(greatest, tl.max(scores, 1))",
             'base = tl.where(new == float("-inf"), 0.0, new)',
             f"weights = {self._exp('scores - base[:, None]')}",
@@ -288,7 +288,7 @@ class _Printer:
         loop = [
             *self._range("n", "start"),
             *self._columns(),
-            *self._scores("query", "tl.trans(key)"),
+            *self._scores("tl.trans(key)"),
             *self._weights(),
             f"result = {self._dot(self._as_operand('score_grads'), 'key', 'result')}",
         ]
@@ -309,7 +309,7 @@ class _Printer:
         loop = [
             *self._range("m", "start"),
             *self._rows(),
-            *self._scores("query", "tl.trans(key)"),
+            *self._scores("tl.trans(key)"),
             *self._weights(),
             f"value_result = {self._dot(transposed['weights'], 'grad', 'value_result')}",
             f"key_result = {self._dot(transposed['score_grads'], 'query', 'key_result')}",
