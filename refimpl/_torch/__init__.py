@@ -104,6 +104,7 @@ from refimpl._torch.operators import (
     hop_utils,
     hop_while_loop,
     is_decomposed_by_autograd,
+    is_wrapped_kernel,
     leaf_functions,
     mark_of_region,
     names_of_composite_ops,
@@ -112,6 +113,7 @@ from refimpl._torch.operators import (
     run_composite_kernel,
     with_effects,
     with_kernels_of_composites,
+    without_wrapped_kernels,
     written_arguments,
 )
 from refimpl._torch.programs import (
@@ -300,6 +302,7 @@ __all__ = [
     "is_switched_on",
     "is_traceable_wrapper_subclass",
     "is_wrapped",
+    "is_wrapped_kernel",
     "jit_get_trace_graph",
     "keeps_autograd_graph",
     "keeps_sequence_number_of_meta",
@@ -361,6 +364,7 @@ __all__ = [
     "without_pre_dispatch_modes",
     "without_saved_tensors_hooks",
     "without_torch_function",
+    "without_wrapped_kernels",
     "without_wrappers",
     "wrap_script_module",
     "wraps_transformed",

@@ -38,6 +38,9 @@ from torch._library import simple_registry as _simple_registry
 from torch._library.fake_profile import OpProfile as OpProfile
 from torch._library.fake_profile import TensorMetadata as _TensorProfile
 
+# While it is off, torch.library.wrap_triton returns the kernel itself.
+from torch._library.triton import set_wrap_triton_enabled as _set_wrap_triton_enabled
+
 # The type of aten.add.Tensor has no public name.
 from torch._ops import HigherOrderOperator as HigherOrderOperator
 from torch._ops import OpOverload as OpOverload
@@ -55,6 +58,18 @@ with contextlib.suppress(ImportError):
 check_condition = torch._check
 assert_of_tensor = torch._assert_async
 assert_in_graph = torch._assert
+
+
+def without_wrapped_kernels() -> contextlib.AbstractContextManager[Any]:
+    """A block in which a launch through `torch.library.wrap_triton(kernel)` is one of the kernel itself."""
+    return _set_wrap_triton_enabled(False)
+
+
+def is_wrapped_kernel(value: Any) -> bool:
+    """Whether `torch.library.wrap_triton` has made it of a Triton kernel, which is its attribute `kernel`."""
+    class_ = type(value)
+    is_of_torch = class_.__module__ == "torch._higher_order_ops.triton_kernel_wrap"
+    return is_of_torch and class_.__name__ == "TraceableTritonKernelWrapper"
 
 
 def has_composite_kernel(func: OpOverload) -> bool:

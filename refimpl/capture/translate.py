@@ -43,6 +43,7 @@ from refimpl.capture.values.polyfills import is_polyfill
 from refimpl.errors import BadParameter
 from refimpl.symbolic.stacks import interpreting
 from refimpl.trace.composite_kernels import keeping_composite_kernels
+from refimpl.trace.triton_kernels import launches_recorded
 
 Backend = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
 BreaksAt = Callable[[int, int], bool]
@@ -250,7 +251,8 @@ def translate(
         attempt = _Attempt(frames, forced, breaks_at, sizes, fullgraph=fullgraph)
         try:
             # set_grad_enabled restores the mode after the program's changes.
-            with _overrides_off(), keeping_composite_kernels(), torch.set_grad_enabled(torch.is_grad_enabled()):
+            grad_mode = torch.set_grad_enabled(torch.is_grad_enabled())
+            with _overrides_off(), keeping_composite_kernels(), launches_recorded(), grad_mode:
                 ended = _attempted(attempt, forced, fullgraph=fullgraph)
             if ended is not None:
                 return replace(ended.segment(backend, frames, keeps), restart_seconds=began - first)

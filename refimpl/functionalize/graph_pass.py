@@ -37,6 +37,7 @@ from refimpl.functionalize.writes import CallWriter
 from refimpl.trace.composite_kernels import composite_kernels
 from refimpl.trace.layouts import is_same_number
 from refimpl.trace.recording_mode import paused_recordings
+from refimpl.trace.triton_kernels import launches_recorded
 
 Node = torch.fx.Node
 _aten = torch.ops.aten
@@ -123,6 +124,7 @@ def only_metadata(fake_mode: FakeTensorMode | None) -> Any:
         stack.enter_context(paused_recordings())
         stack.enter_context(without_autocast())
         stack.enter_context(below_autograd())
+        stack.enter_context(launches_recorded())
         if fake_mode is not None:
             stack.enter_context(fake_mode)
             if fake_mode.shape_env is not None:

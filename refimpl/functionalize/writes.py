@@ -16,7 +16,7 @@ from refimpl._torch import FakeTensor
 from refimpl.functionalize.emitter import EmitterState, map_nodes
 from refimpl.functionalize.errors import CannotFunctionalize, SymbolicMemory
 from refimpl.functionalize.functional_forms import FunctionalForm, functional_form
-from refimpl.functionalize.geometry import is_dense, is_row_major, is_same_geometry
+from refimpl.functionalize.geometry import is_dense, is_row_major, is_same_geometry, is_same_layout
 from refimpl.functionalize.memory import MemoryState
 from refimpl.functionalize.schemas import Parameter, effects_of, nodes_in
 from refimpl.functionalize.written_bases import WrittenBases
@@ -24,6 +24,7 @@ from refimpl.trace.internal_overlap import updates_overlapping_elements
 from refimpl.trace.layouts import is_same_shape
 from refimpl.trace.metadata import note, notes_of
 from refimpl.trace.read_after_write import reads_what_it_writes
+from refimpl.trace.triton_kernels import also_writing
 
 _aten = torch.ops.aten
 Node = torch.fx.Node
@@ -252,15 +253,25 @@ class CallWriter:
 
     def _call_on_clones(self, node: Node, given_args: Any, given_kwargs: Any, map_argument: Any) -> None:
         target: Any = node.target
-        effects = effects_of(target)
         names = [argument.name for argument in target._schema.arguments]
         given = dict(zip(names, given_args, strict=False)) | dict(given_kwargs)
         for argument in target._schema.arguments:
             if argument.name not in given and argument.has_default_value():
                 given[argument.name] = argument.default_value
-        if self._call_on_bases(node, given, map_argument):
+        shared = self._read_with_written(target, given)
+        target = also_writing(target, shared) or target
+        if self._call_on_bases(node, target, given, map_argument):
             return
-        kwargs = map_nodes(given, map_argument)
+        if target is not node.target:
+            raise CannotFunctionalize(
+                node,
+                seen=f"a Triton kernel reads {', '.join(shared)} in memory that it writes as another argument, which is a view "
+                "of a tensor with gaps or with permuted dimensions",
+                expected="views of contiguous tensors, or arguments that do not share memory",
+                do="pass a clone of one argument",
+            )
+        effects = effects_of(target)
+        kwargs = map_nodes(given, self._as_in_program(map_argument))
         call = self.emit.call(torch.ops.higher_order.auto_functionalized, target, is_extra=False, **kwargs)
         count = max(1, len(effects.results))
         for index, alias in enumerate(effects.results):
@@ -278,12 +289,31 @@ class CallWriter:
             if parameter.of(given_args, given_kwargs) is not None:
                 self._write(parameter.of(given_args, given_kwargs), self.emit.element(call, count + position))
 
-    def _call_on_bases(self, node: Node, given: dict[str, Any], map_argument: Any) -> bool:
+    def _read_with_written(self, target: Any, given: dict[str, Any]) -> list[str]:
+        """The arguments that the op does not write, but that are views of the same base as one that it writes."""
+        base_of = self.memory.aliases.base_of
+        written = {parameter.name for parameter in effects_of(target).written}
+        bases = {base_of(item) for name in written for item in nodes_in(given[name])}
+        nodes = {name: value for name, value in given.items() if name not in written and isinstance(value, Node)}
+        return [name for name, value in nodes.items() if self.memory.is_known(value) and base_of(value) in bases]
+
+    def _as_in_program(self, map_argument: Any) -> Any:
+        """Maps arguments of an opaque op, which may depend on strides: each has those that it has in the program."""
+
+        def mapped(argument: Node) -> Any:
+            value, like = map_argument(argument), argument.meta.get("val")
+            now = value.meta.get("val") if isinstance(value, Node) else None
+            if not isinstance(now, torch.Tensor) or not isinstance(like, torch.Tensor) or is_same_layout(now, like):
+                return value
+            return self.memory.views.with_layout(value, like)
+
+        return mapped
+
+    def _call_on_bases(self, node: Node, target: Any, given: dict[str, Any], map_argument: Any) -> bool:
         """Call the op on copies of the bases of what it writes to: two views of one base are copied together.
 
         False if the op returns an argument, or if a view has no description.
         """
-        target: Any = node.target
         effects = effects_of(target)
         if any(alias is not None for alias in effects.results):
             return False
@@ -293,7 +323,8 @@ class CallWriter:
         described = bases.described([(name, "List[" in types[name], given[name]) for name in names])
         if described is None:
             return False
-        others = map_nodes({name: value for name, value in given.items() if name not in names}, map_argument)
+        read = {name: value for name, value in given.items() if name not in names}
+        others = map_nodes(read, self._as_in_program(map_argument))
         values = [map_argument(base) for base in bases.nodes]
         operator = torch.ops.higher_order.auto_functionalized_v2
         kwargs = {**others, **self.emit.number(described), "_all_bases": values}

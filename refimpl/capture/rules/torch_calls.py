@@ -27,6 +27,7 @@ from refimpl.capture.values import (
     Value,
 )
 from refimpl.capture.values.array import numpy_node, tensor_of_array
+from refimpl.capture.values.triton_kernel import KernelValue
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -41,6 +42,12 @@ def _set_grad_enabled(domain: SymbolicDomain, frame: FrameState, args: list[Any]
         wrong("set_grad_enabled")
     domain.state.set_grad_mode(mode)
     return ConstantValue(None)
+
+
+@TORCH_RULES.of(torch.library.wrap_triton)
+def _wrap_triton(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    kernel = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else None
+    return kernel if isinstance(kernel, KernelValue) else wrong("wrap_triton")
 
 
 @TORCH_RULES.of(torch.is_tensor)

@@ -35,6 +35,7 @@ from refimpl._torch import (
     has_oblivious_sizes,
     is_any_autocast_enabled,
     is_traceable_wrapper_subclass,
+    is_wrapped_kernel,
     outside_of_transforms,
     overrides_are_off,
     restore_transforms,
@@ -102,6 +103,7 @@ from refimpl.capture.values.classes import finds_plainly, is_a, is_named_tuple
 from refimpl.capture.values.hashing import CONSTANT_TYPES, has_own_key, is_constant_key
 from refimpl.capture.values.program_object import InsideValue, sequence_base
 from refimpl.capture.values.subclass_tensor import is_known_subclass
+from refimpl.capture.values.triton_kernel import KernelValue
 from refimpl.capture.values.value import unsupported
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.symbolic.dynamic_shapes import InputPolicy
@@ -109,6 +111,7 @@ from refimpl.symbolic.fake_inputs import InputFaker, fake_int, symbolic_fake_mod
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sources import Source as SymbolSource
 from refimpl.trace.fake_kernels import EagerLayoutsMode
+from refimpl.trace.triton_kernels import is_kernel
 
 _ITERATORS = tuple(type(iter(found)) for found in ([], (), range(0)))
 STATIC = InputPolicy({})
@@ -253,6 +256,9 @@ class CaptureState(OperatorState):
             return ObjectValue(found, source)
         if is_a(found, tuple) and is_named_tuple(type(found)):
             return self._sequence(found, source)
+        if is_kernel(found) or is_wrapped_kernel(found):
+            self.guard(GuardKind.ID, source, found)
+            return KernelValue(found, source)
         self.guard(GuardKind.TYPE, source, type(found))
         return ObjectValue(found, source)
 

@@ -1,0 +1,71 @@
+"""Programs that launch Triton kernels agree with eager mode: results, arguments after the call, and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+
+import refimpl
+
+pytest.importorskip("triton")
+
+from refimpl.tests.triton_kernels.programs import PROGRAMS, Program, added_by_kernel, arguments, in_a_branch
+
+
+def traced(function: Program) -> Program:
+    """Traced with symbolic sizes, and run on the same arguments."""
+    graph: Any = None
+
+    def call(*args: Any) -> Any:
+        nonlocal graph
+        graph = graph or refimpl.make_fx(function, tracing_mode="symbolic")(*args)
+        return graph(*args)
+
+    return call
+
+
+ROADS: dict[str, Callable[[Program], Program]] = {
+    "compile": lambda function: refimpl.compile(function, fullgraph=True),
+    "compile_dynamic": lambda function: refimpl.compile(function, fullgraph=True, dynamic=True, backend="aot_eager"),
+    "compile_aot": refimpl.compile_aot,
+    "make_fx": traced,
+}
+
+
+def seen(function: Program, args: tuple[Any, ...]) -> list[Any]:
+    """What a caller sees of one call: the result, and the arguments afterwards."""
+    result = function(*args)
+    return [*tree_leaves(result), *args]
+
+
+def assert_same(expected: list[Any], actual: list[Any]) -> None:
+    __tracebackhide__ = True
+    assert len(actual) == len(expected)
+    for one, other in zip(expected, actual, strict=True):
+        if isinstance(one, torch.Tensor):
+            torch.testing.assert_close(other, one, rtol=0, atol=0, equal_nan=True)
+            assert other.stride() == one.stride()
+        else:
+            assert other == one
+
+
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values_and_arguments_are_those_of_eager_mode(name: str, road: str) -> None:
+    function = PROGRAMS[name]
+    compiled = ROADS[road](function)
+    first = seen(function, arguments())
+    assert_same(first, seen(compiled, arguments()))
+    assert_same(seen(function, arguments()), seen(compiled, arguments()))
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_a_branch_launches_a_kernel(road: str) -> None:
+    compiled = ROADS[road](in_a_branch)
+    x, y = arguments()
+    assert_same(seen(added_by_kernel, (x, y)), seen(compiled, (x, y)))
+    assert_same([-x - y], [compiled(-x, y)])
