@@ -333,7 +333,11 @@ class CallWriter:
         for index in range(count):
             self.results[node, None if count == 1 else index] = self.emit.element(call, index)
         new = [self.emit.element(call, max(1, count) + index) for index in range(len(bases.nodes))]
-        for base in bases.written:  # each written argument is a write to its base
+        written = bases.written  # each written argument is a write to its base
+        if target is not node.target:
+            own = {parameter.name for parameter in effects_of(node.target).written}
+            written = [base for name, base in zip(names, written, strict=True) if name in own]
+        for base in written:
             self._write_tensor(base, new[bases.nodes.index(base)])
         return True
 

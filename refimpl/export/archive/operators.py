@@ -21,6 +21,7 @@ from refimpl._torch import (
 from refimpl.export.archive.errors import ArchiveError
 from refimpl.export.region_operators import wrap_with_autocast, wrap_with_set_grad_enabled
 from refimpl.export.verifier import NUMBER_FUNCTIONS
+from refimpl.trace.triton_kernels import is_launch
 
 _OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?")
 
@@ -37,7 +38,13 @@ _FUNCTION_NAMES = {function: name for name, function in FUNCTIONS.items()}
 
 
 def name_of(target: Any) -> str:
-    """The name of a call target. Raises ArchiveError for functions outside the list."""
+    """The name of a call target. Raises ArchiveError for functions outside the list, and for launches of Triton kernels."""
+    if is_launch(target):
+        raise ArchiveError(
+            seen=f"a launch of a Triton kernel, {target}",
+            expected="operators that another process has as well",
+            do="launch the kernel in an operator (torch.library.triton_op), and export again",
+        )
     if isinstance(target, OpOverload):
         return f"torch.ops.{target.namespace}.{target._schema.name.split('::')[1]}.{target._overloadname}"
     if isinstance(target, HigherOrderOperator):

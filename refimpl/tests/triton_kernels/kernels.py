@@ -38,6 +38,23 @@ def write_to(ptr, offsets, values, mask):
 
 
 @triton.jit
+def write_tenfold(ptr, offsets, values, mask):
+    tl.store(ptr + offsets, values * 10, mask=mask)
+
+
+@triton.jit
+def write_to_nothing(ptr, offsets, values, mask):
+    tl.load(ptr + offsets, mask=mask)
+
+
+@triton.jit
+def subtract_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) - tl.load(y_ptr + offsets, mask=mask), mask=mask)
+
+
+@triton.jit
 def through_helper_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
@@ -172,6 +189,16 @@ def add_operator(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 @torch.library.triton_op("refimpl_tests::scale_by_kernel", mutates_args={"x"})
 def scale_operator(x: torch.Tensor, factor: float) -> None:
     torch.library.wrap_triton(scale_kernel)[(triton.cdiv(x.numel(), 16),)](x, x.numel(), factor)
+
+
+@torch.library.triton_op("refimpl_tests::add_with_gradients", mutates_args={})
+def differentiable_operator(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    torch.library.wrap_triton(add_kernel)[(triton.cdiv(x.numel(), 8),)](x, y, out, x.numel(), 8)
+    return out
+
+
+differentiable_operator.register_autograd(lambda ctx, tangent: (tangent * 2, add_operator(tangent, tangent)))
 
 
 def add(x: torch.Tensor, y: torch.Tensor, block: int = 16) -> torch.Tensor:

@@ -32,7 +32,7 @@ from refimpl.trace.triton_kernels.kernel_objects import (
     layers_of,
 )
 from refimpl.trace.triton_kernels.launches import launches_recorded
-from refimpl.trace.triton_kernels.operators import Launch, also_writing, flat_grids, is_constant, operator_of
+from refimpl.trace.triton_kernels.operators import Launch, also_writing, flat_grids, is_constant, is_launch, operator_of
 from refimpl.trace.triton_kernels.written_arguments import Read, code_read_by, written_parameters
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "is_autotuner",
     "is_constant",
     "is_kernel",
+    "is_launch",
     "launches_recorded",
     "layers_of",
     "operator_of",

@@ -134,6 +134,11 @@ def operator_of(launch: Launch) -> tuple[OpOverload, tuple[bool, ...]]:
     return _operator(launch, written), written
 
 
+def is_launch(operator: Any) -> bool:
+    """Whether it is the operator of a launch, which only this process has."""
+    return isinstance(operator, OpOverload) and operator.namespace == _NAMESPACE
+
+
 def also_writing(operator: Any, names: Collection[str]) -> OpOverload | None:
     """The operator of the same launch that counts these of its arguments as written as well; None for other operators.
 
