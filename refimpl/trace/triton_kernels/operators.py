@@ -35,7 +35,7 @@ from refimpl.trace.triton_kernels.written_arguments import written_parameters
 
 _NAMESPACE = "refimpl_triton"
 _SIZES_OF_A_GRID = 3
-_TYPES = {torch.Tensor: "Tensor", int: "SymInt", float: "float", bool: "bool"}
+_TYPES = {torch.Tensor: "Tensor", int: "SymInt", float: "Scalar", bool: "bool"}  # a Scalar may be a symbolic number
 _PLAIN_CONSTANTS = (int, float, bool, str, bytes, type(None), torch.dtype)
 # Whether a launch in this thread is one of the graph's own, and no trace may see it.
 RUNS_KERNEL: contextvars.ContextVar[bool] = contextvars.ContextVar("refimpl_runs_kernel", default=False)
