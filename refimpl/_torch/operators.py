@@ -72,6 +72,12 @@ def is_wrapped_kernel(value: Any) -> bool:
     return is_of_torch and class_.__name__ == "TraceableTritonKernelWrapper"
 
 
+def captured_launch(kernel: int, constants: int) -> tuple[Any, dict[str, Any]]:
+    """The Triton kernel and the constant arguments that torch's table has under these numbers, if torch has captured a launch."""
+    table = sys.modules["torch._higher_order_ops.triton_kernel_wrap"].kernel_side_table
+    return table.get_kernel(kernel), table.get_constant_args(constants)
+
+
 def has_composite_kernel(func: OpOverload) -> bool:
     """Whether the op has a CompositeImplicitAutograd kernel, which may return an argument or a view of one."""
     name = func.name()

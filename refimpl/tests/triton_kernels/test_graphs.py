@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch._higher_order_ops import while_loop
+from torch._higher_order_ops import triton_kernel_wrap, while_loop
 
 import refimpl
 from refimpl.capture.public.errors import Unsupported
@@ -18,6 +18,8 @@ from refimpl.export.archive.errors import ArchiveError
 from refimpl.functionalize.errors import CannotFunctionalize
 
 pytest.importorskip("triton")
+
+import triton
 
 from refimpl.tests.triton_kernels import analysed
 from refimpl.tests.triton_kernels.programs import Program, arguments, kernels
@@ -242,3 +244,54 @@ def test_a_trace_leaves_triton_as_it_was() -> None:
     refimpl.compile(lambda x, y: kernels.add(x, y), fullgraph=True)(*arguments())
     assert interpreted.run is before
     assert os.environ.get("TRITON_INTERPRET") in (None, "0", "1")
+
+
+def test_a_launch_that_torch_has_captured_is_one_of_the_kernel() -> None:
+    table = triton_kernel_wrap.kernel_side_table
+    kernel = table.add_kernel(kernels.add_kernel)
+    constants = table.add_constant_args({"BLOCK": 8})
+
+    def function(x: Any, y: Any) -> Any:
+        out = torch.empty_like(x)
+        given = {"x_ptr": x, "y_ptr": y, "out_ptr": out, "n": 20}
+        triton_kernel_wrap.triton_kernel_wrapper_mutation(
+            kernel_idx=kernel, constant_args_idx=constants, grid=[(3, 1, 1)], tma_descriptor_metadata={}, kwargs=given
+        )
+        return out
+
+    def functional(x: Any, y: Any) -> Any:
+        return triton_kernel_wrap.triton_kernel_wrapper_functional(
+            kernel_idx=kernel, constant_args_idx=constants, grid=[(3, 1, 1)], tma_descriptor_metadata={},
+            kwargs={"x_ptr": x, "y_ptr": y, "out_ptr": x, "n": 20}, tensors_to_clone=["out_ptr"],
+        )  # fmt: skip
+
+    x, y = arguments()
+    graph = refimpl.make_fx(function, tracing_mode="fake")(x, y)
+    assert len(launches_in(graph.graph)) == 1
+    assert torch.equal(graph(x, y), x + y)
+    assert torch.equal(refimpl.compile_aot(function)(x, y), x + y)
+    with pytest.raises(UnsupportedByRefimpl, match="that torch has made functional"):
+        refimpl.make_fx(functional, tracing_mode="fake")(x, y)
+
+
+def test_numbers_that_are_read_from_data() -> None:
+    def function(x: Any, y: Any) -> Any:
+        chosen = x[x > 7]
+        out, count = torch.empty_like(chosen), chosen.numel()
+        kernels.add_kernel[(triton.cdiv(count, 8),)](chosen, chosen, out, count, BLOCK=8)
+        kernels.scale_kernel[(2,)](out, count, y.sum().item())
+        return out
+
+    x, y = arguments()
+    assert torch.equal(refimpl.compile(function, fullgraph=True, backend="aot_eager")(x, y + 1), function(x, y + 1))
+
+
+def test_a_launch_goes_across_a_graph_break() -> None:
+    def function(x: Any, y: Any) -> Any:
+        out, block = torch.empty_like(x), 8
+        launch = kernels.add_kernel[lambda meta: (triton.cdiv(meta["n"], block),)]
+        refimpl.graph_break()
+        launch(x, y, out, 20, BLOCK=block)
+        return out
+
+    assert torch.equal(refimpl.compile(function)(*arguments()), function(*arguments()))

@@ -14,6 +14,16 @@ from refimpl._torch import HigherOrderOperator, OpOverload, pytree
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.higher_order import attention, control_flow, leaf_functions, scans, subgraphs
 from refimpl.trace.higher_order.calls import HigherOrderCall, Recorded, Recording, Rule
+from refimpl.trace.triton_kernels import relaunch
+
+
+def _refused_launch(call: HigherOrderCall, **kwargs: Any) -> Recorded:
+    raise UnsupportedByRefimpl(
+        seen=f"{call.operator}, a launch of a Triton kernel that torch has made functional",
+        supported="launches in the program, and in graphs that torch has captured",
+        do="trace the graph as it was before torch's functionalization",
+    )
+
 
 _RULES: dict[str, Rule] = {
     "cond": control_flow.cond,
@@ -32,6 +42,7 @@ _RULES: dict[str, Rule] = {
     "flex_attention_backward": attention.flex_attention_backward,
     "invoke_leaf_function": leaf_functions.invoke_leaf_function,
     "strict_mode": subgraphs.operands_second("strict_graph_"),
+    "triton_kernel_wrapper_functional": _refused_launch,
     "run_const_graph": subgraphs.operands_second("_const_graph"),
 }
 
@@ -47,6 +58,9 @@ def register_higher_order_rule(operator: HigherOrderOperator, rule: Rule) -> Non
 
 def call_higher_order(recording: Recording, operator: HigherOrderOperator, args: Any, kwargs: Any) -> Any:
     """Record one call. Raises UnsupportedByRefimpl if an argument is a function and the operator has no rule."""
+    if operator.name() == "triton_kernel_wrapper_mutation":
+        with recording:
+            return relaunch(**kwargs)
     rule = _RULES.get(operator.name(), as_it_stands)
     recorded = rule(HigherOrderCall(operator, recording), *args, **kwargs)
     node = recording.builder.call(operator, recording.node_of(recorded.args), recording.node_of(recorded.kwargs))

@@ -31,7 +31,7 @@ from refimpl.trace.triton_kernels.kernel_objects import (
     is_kernel,
     layers_of,
 )
-from refimpl.trace.triton_kernels.launches import launches_recorded
+from refimpl.trace.triton_kernels.launches import launches_recorded, relaunch
 from refimpl.trace.triton_kernels.operators import Launch, also_writing, flat_grids, is_constant, is_launch, operator_of
 from refimpl.trace.triton_kernels.written_arguments import Read, code_read_by, written_parameters
 
@@ -52,5 +52,6 @@ __all__ = [
     "launches_recorded",
     "layers_of",
     "operator_of",
+    "relaunch",
     "written_parameters",
 ]

@@ -65,6 +65,11 @@ def kernel_name(kernel: Any) -> str:
     return python_function(kernel).__name__
 
 
+def parameter_names(kernel: Any) -> list[str]:
+    """The names of the kernel's parameters, in order."""
+    return list(inspect.signature(python_function(kernel)).parameters)
+
+
 def constexpr_parameters(kernel: Any) -> frozenset[str]:
     """The names of the parameters that are annotated with `tl.constexpr`."""
     annotations = python_function(kernel).__annotations__
@@ -82,7 +87,7 @@ def bound_arguments(kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any])
     Raises TypeError for too many positional arguments, and for a parameter that is given twice. Autotuning and heuristics may
     provide those that are missing.
     """
-    names = list(inspect.signature(python_function(kernel)).parameters)
+    names = parameter_names(kernel)
     if len(args) > len(names):
         raise TypeError(f"{kernel_name(kernel)}() takes {len(names)} positional arguments, not {len(args)}")
     given = dict(zip(names, args, strict=False))

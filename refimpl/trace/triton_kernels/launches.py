@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from refimpl._torch import without_wrapped_kernels
+from refimpl._torch import captured_launch, without_wrapped_kernels
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.triton_kernels.grids import grids_of
 from refimpl.trace.triton_kernels.kernel_objects import (
@@ -28,6 +29,7 @@ from refimpl.trace.triton_kernels.kernel_objects import (
     is_kernel,
     launch_classes,
     layers_of,
+    parameter_names,
 )
 from refimpl.trace.triton_kernels.operators import (
     RUNS_KERNEL,
@@ -110,6 +112,20 @@ def launch(kernel: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
             )
     taken, operands = Launch.of(kernel, arguments, len(args), _Reading())
     launch_operator(taken, operands, grids)
+
+
+def relaunch(
+    *, kernel_idx: int, constant_args_idx: int, grid: Any, tma_descriptor_metadata: Any, kwargs: dict[str, Any]
+) -> None:
+    """Call the operator of a launch that torch has captured, from the arguments of `triton_kernel_wrapper_mutation`."""
+    if tma_descriptor_metadata:
+        raise unsupported_argument(*next(iter(tma_descriptor_metadata.items())))
+    kernel, constants = captured_launch(kernel_idx, constant_args_idx)
+    arguments = bound_arguments(kernel, (), {**kwargs, **constants})
+    pairs = zip(arguments, parameter_names(kernel), strict=False)
+    positional = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+    taken, operands = Launch.of(kernel, arguments, positional, _Reading())
+    launch_operator(taken, operands, grid)
 
 
 class _Reading:
