@@ -69,6 +69,8 @@ def _cond(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: di
     is_condition = isinstance(pred, NumberValue) and isinstance(pred.number, torch.SymBool)
     if isinstance(pred, NumberValue) and not is_condition:
         pred = domain.state.specialised(pred)
+    if isinstance(pred, ConstantValue) and not isinstance(pred.value, (bool, int, float)):
+        raise GraphBreak("op_raises_on_fake", what="torch.cond", error="RuntimeError")
     if isinstance(pred, ConstantValue):
         return domain.call(frame, true_fn if domain.truth(pred) else false_fn, domain.elements(operands), {})
     if not is_condition and (not isinstance(pred, TensorValue) or pred.fake.numel() != 1):
@@ -238,8 +240,9 @@ def _scan(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: di
         if not body.tree or body.tree[0] is not tuple or body.tree[1] != 2:
             raise GraphBreak("op_raises_on_fake", what="scan", error="RuntimeError")
         next_tree, out_tree = body.tree[2]
-        _one_tree("scan", [carried_tree, next_tree])
         fakes = body.fakes()
+        if len(fakes) < len(carried) or _count(next_tree) != len(carried):
+            raise GraphBreak("op_raises_on_fake", what="scan", error="RuntimeError")
         for leaf, fake in zip(carried, fakes, strict=False):
             check_same("scan", leaf.fake, fake)
         nodes = graph.lifted
@@ -255,7 +258,7 @@ def _scan(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: di
             operator = differentiable_scan if any(result.requires_grad for result in found) else _SCAN
         made = _node(domain, operator, (attribute, first, second, tuple(nodes)), found)
         outs = [_from_front(domain, out, dim, is_reversed) for out in made[len(carried) :]]
-        parts = [unflatten(iter(made), carried_tree, domain.put), unflatten(iter(outs), out_tree, domain.put)]
+        parts = [unflatten(iter(made), next_tree, domain.put), unflatten(iter(outs), out_tree, domain.put)]
         return SequenceValue(tuple, parts)
 
 
@@ -293,6 +296,11 @@ def _from_front(domain: SymbolicDomain, out: Any, dim: int, is_reversed: bool) -
 
 def _dims(dim: int) -> Value:
     return SequenceValue(list, [ConstantValue(dim)])
+
+
+def _count(tree: Tree) -> int:
+    """The number of leaves."""
+    return sum(map(_count, tree[2])) if tree else 1
 
 
 def _as_tuple(tree: Tree) -> Tree:
