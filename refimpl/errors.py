@@ -132,6 +132,20 @@ class MismatchedBranches(RefimplError, RuntimeError):
         )
 
 
+class NotFunctional(RefimplError, RuntimeError):
+    """A function of torch.cond, map, scan or while_loop writes to an input, or returns a view of it, or two views of one tensor.
+
+    Counterpart: the UncapturedHigherOrderOpError of torch/_dynamo/variables/higher_order_ops.py
+    """
+
+    def __init__(self, operator: str, seen: str) -> None:
+        super().__init__(
+            f"{operator}: {seen}{user_line()}\n"
+            "  expected: no mutation of inputs, and no aliasing of results with inputs or each other\n"
+            "  what to do: write to a clone, and return `.clone()` of what is an input or another result"
+        )
+
+
 class MutatedRegionInput(RefimplError, RuntimeError):
     """A nested compile region writes to an operand while gradients are recorded.
 

@@ -113,7 +113,7 @@ class Trace:
         if self.fake_mode is None or on_copies:
             # In real mode on copies, because a function that mutates its operands must do so only when the operator runs.
             with paused_recordings():
-                operands = tuple(map(copy_of, operands))
+                operands = tuple(map(copy_of if self.fake_mode is None else _alias_of, operands))
         shape_env: Any = None if self.fake_mode is None else self.fake_mode.shape_env
         records_origins = getattr(shape_env, "records_origins", None)
         if records_origins is not None:  # off while an operator's kernel runs (RecordingMode.__torch_dispatch__)
@@ -201,6 +201,11 @@ class Trace:
         if type(leaf) is int and is_symbol and isinstance(shape_env, ShapeEnv):
             return fake_int(leaf, shape_env, source)
         return leaf
+
+
+def _alias_of(operand: Any) -> Any:
+    """Another tensor object with the same memory, which is tracked by itself."""
+    return operand.detach().requires_grad_(operand.requires_grad) if isinstance(operand, torch.Tensor) else operand
 
 
 _CURRENT: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("refimpl_current_trace", default=None)

@@ -25,7 +25,7 @@ from torch._higher_order_ops import (
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import refimpl
-from refimpl.errors import MismatchedBranches, UnsupportedByRefimpl
+from refimpl.errors import MismatchedBranches, NotFunctional, UnsupportedByRefimpl
 from refimpl.tests.graphs import targets_of
 from refimpl.trace.higher_order import HigherOrderCall, Recorded, direct_calls, register_higher_order_rule, rules
 from refimpl.trace.tracing import current_trace
@@ -33,6 +33,7 @@ from refimpl.trace.tracing import current_trace
 # Importing these registers their operators.
 REGISTERING = (_invoke_quant, foreach_map, hints_wrap, run_const_graph, strict_mode, wrap)
 MODES = ("real", "fake", "symbolic")
+hop_map: Any = control_flow.map
 Tensor = torch.Tensor
 aten = torch.ops.aten
 hop = torch.ops.higher_order
@@ -169,7 +170,8 @@ def test_in_real_mode_a_branch_that_writes_writes_once() -> None:
         return torch.cond(p, lambda a: a.add_(1) * 2, lambda a: a.mul_(10) * 3, (x,))
 
     x = torch.ones(2)
-    refimpl.make_fx(program)(torch.tensor(True), x)
+    with torch.no_grad():
+        refimpl.make_fx(program)(torch.tensor(True), x)
     assert x.tolist() == [2.0, 2.0]
 
 
@@ -200,7 +202,7 @@ def test_a_size_in_which_the_branches_differ_is_unbacked() -> None:
 @pytest.mark.parametrize(
     ("true_fn", "false_fn"),
     [
-        (lambda a: (a, a + 1), lambda a: a + 1),
+        (lambda a: (a * 2, a + 1), lambda a: a + 1),
         (lambda a: a.sin(), lambda a: a.to(torch.float64)),
         (lambda a: a.sin(), lambda a: a.sum()),
         (lambda a: a.sin(), lambda a: a.t().contiguous().t()),
@@ -214,6 +216,72 @@ def test_branches_that_do_not_fit_are_refused(
 
     with pytest.raises(MismatchedBranches, match="true branch has"):
         refimpl.make_fx(program, tracing_mode=mode)(torch.tensor(True), torch.randn(3, 4))
+
+
+def test_branches_of_other_dtypes_are_refused_in_real_mode() -> None:
+    with pytest.raises(MismatchedBranches, match="true branch has dtype"):
+        refimpl.make_fx(lambda p, x: torch.cond(p, torch.sin, lambda a: a.double(), (x,)))(
+            torch.tensor(True), torch.ones(3)
+        )
+
+
+def _written(a: Tensor) -> Tensor:
+    a.add_(1)
+    return a.sin()
+
+
+def _returned_twice(a: Tensor) -> tuple[Tensor, Tensor]:
+    b = a.sin()
+    return b[1:], b[:-1]
+
+
+NOT_FUNCTIONAL: dict[str, tuple[Callable[[Tensor], Any], str]] = {
+    "cond returns an operand": (lambda x: torch.cond(x.sum() > 0, lambda a: a, torch.sin, (x,)), "returns"),
+    "cond returns a view": (lambda x: torch.cond(x.sum() > 0, lambda a: a[0], lambda a: a[0] * 2, (x,)), "returns"),
+    "cond returns two views": (
+        lambda x: torch.cond(x.sum() > 0, _returned_twice, lambda a: (a[1:] * 2, a[1:] * 3), (x,)),
+        "returns",
+    ),
+    "cond returns what is around it": (lambda x: torch.cond(x.sum() > 0, lambda: x, lambda: x * 2), "returns"),
+    "cond writes": (lambda x: torch.cond(x.sum() > 0, _written, torch.sin, (x,)), "writes"),
+    "cond writes to a view": (
+        lambda x: torch.cond(x.sum() > 0, lambda a: a[0].mul_(2) * 1, lambda a: a[0] * 2, (x,)),
+        "writes",
+    ),
+    "cond writes to what is around it": (
+        lambda x: torch.cond(x.sum() > 0, lambda: _written(x), lambda: x * 2),
+        "writes",
+    ),
+    "map writes": (lambda x: hop_map(_written, x), "writes"),
+    "map returns a row": (lambda x: hop_map(lambda a: a.view(1), x), "returns"),
+    "scan writes": (lambda x: scan(lambda c, a: (c + _written(a), a * 2), torch.zeros(()), x), "writes"),
+    "scan returns its carry": (lambda x: scan(lambda c, a: (c + a, c), torch.zeros(()), x), "returns"),
+    "while_loop writes": (
+        lambda x: while_loop(lambda i, a: i < 2, lambda i, a: (i + 1, _written(a)), (torch.tensor(0), x)),
+        "writes",
+    ),
+    "while_loop returns its carry": (
+        lambda x: while_loop(lambda i, a: i < 2, lambda i, a: (i + 1, a), (torch.tensor(0), x)),
+        "returns",
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", ("real", "symbolic"))
+@pytest.mark.parametrize("name", NOT_FUNCTIONAL)
+def test_functions_that_write_to_inputs_or_return_them_are_refused(name: str, mode: str) -> None:
+    program, seen = NOT_FUNCTIONAL[name]
+    with pytest.raises(NotFunctional, match=f"a function that {seen}"):
+        refimpl.make_fx(program, tracing_mode=mode)(torch.ones(3))
+
+
+@pytest.mark.parametrize("name", ["cond returns an operand", "cond writes", "while_loop writes"])
+def test_without_gradients_they_are_traced_as_in_torch(name: str) -> None:
+    program, _ = NOT_FUNCTIONAL[name]
+    with torch.no_grad():
+        traced = refimpl.make_fx(program)(torch.ones(3))
+        found = [(function(x := torch.ones(3)), x) for function in (traced, program)]
+    torch.testing.assert_close(*found)
 
 
 # -------------------------------------------------------------------------------------------------------- loops

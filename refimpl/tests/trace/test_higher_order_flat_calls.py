@@ -83,6 +83,74 @@ PAIRS: dict[str, tuple[Program, Program]] = {
         ),
         lambda x, w: ({"i": torch.tensor(3), "a": [x * 8]},),
     ),
+    "while_loop of a closure": (
+        lambda x, w: while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * w), (torch.tensor(0), x)),
+        lambda x, w: (torch.tensor(3), x * w * w * w),
+    ),
+    "while_loop of a carry that takes gradients later": (
+        lambda x, w: while_loop(
+            lambda i, a, b: i < 2, lambda i, a, b: (i + 1, a * b, b * w), (torch.tensor(0), torch.ones(4, 3), x)
+        ),
+        lambda x, w: (torch.tensor(2), x * x * w, x * w * w),
+    ),
+    "while_loop of a cond": (
+        lambda x, w: while_loop(
+            lambda i, a: i < 3,
+            lambda i, a: (i + 1, torch.cond(i < 1, lambda b: b * w, lambda b: b.sin() + x, (a,))),
+            (torch.tensor(0), x),
+        ),
+        lambda x, w: (torch.tensor(3), ((x * w).sin() + x).sin() + x),
+    ),
+    "while_loop in a cond": (
+        lambda x, w: torch.cond(
+            x.sum() > 0,
+            lambda a: while_loop(lambda i, b: i < 2, lambda i, b: (i + 1, b * w), (torch.tensor(0), a))[1],
+            lambda a: a * 2,
+            (x,),
+        ),
+        lambda x, w: x * w * w,
+    ),
+    "while_loop in a map": (
+        lambda x, w: map_over(
+            lambda a: while_loop(lambda i, b: i < 2, lambda i, b: (i + 1, b * w), (torch.tensor(0), a))[1], x
+        ),
+        lambda x, w: x * w * w,
+    ),
+    "map of a cond": (
+        lambda x, w: map_over(lambda a: torch.cond(a.sum() > 0, lambda b: b * w, torch.sin, (a,)), x),
+        lambda x, w: torch.where((x.sum(1) > 0)[:, None], x * w, x.sin()),
+    ),
+    "map of a map": (
+        lambda x, w: map_over(lambda a: map_over(lambda b: b * a.sum(), w), x),
+        lambda x, w: x.sum(1)[:, None] * w,
+    ),
+    "map of what is closed over too": (
+        lambda x, w: map_over(lambda a: (a * x * w).sum(0), x),
+        lambda x, w: x * x.sum(0) * w,
+    ),
+    "map in a scan": (
+        lambda x, w: scan(lambda c, a: (c + map_over(lambda b: b * c[0], a), a * 1), w, x),
+        lambda x, w: scanned(lambda c, a: (c + a * c[0], a), w, x),
+    ),
+    "scan in a map": (
+        lambda x, w: map_over(lambda a: scan(lambda c, b: (c * b + w[0], c * 2), a[0] * 1, a)[0], x),
+        lambda x, w: torch.stack([scanned(lambda c, b: (c * b + w[0], c * 2), a[0], a)[0] for a in x]),
+    ),
+    "map and scan in vmap": (
+        lambda x, w: torch.vmap(lambda a: (map_over(torch.sin, a), *scan(lambda c, b: (c + b, c * b), a[0] * 1, a)))(x),
+        lambda x, w: (
+            x.sin(),
+            *map(torch.stack, zip(*(scanned(lambda c, b: (c + b, c * b), a[0], a) for a in x), strict=True)),
+        ),
+    ),
+    "map in grad": (
+        lambda x, w: torch.func.grad(lambda a: map_over(torch.sin, a).sum())(x) * w,
+        lambda x, w: x.cos() * w,
+    ),
+    "cond of an operand that is closed over too": (
+        lambda x, w: torch.cond(x.sum() > 0, lambda a: a * w * 2, lambda a: a - w, (w,)),
+        lambda x, w: w * w * 2,
+    ),
     "cond of trees": (
         lambda x, w: torch.cond(
             x.sum() > 0,
@@ -131,14 +199,41 @@ def test_gradients(name: str) -> None:
     torch.testing.assert_close(results[1], results[0])
 
 
-def test_a_gradient_through_the_loop_of_a_closure_is_refused() -> None:
-    x, w = rows(requires_grad=True), vector(requires_grad=True)
-
+def test_the_gradient_of_a_map_is_a_map() -> None:
     def program(x: Any, w: Any) -> Any:
-        return while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * w), (torch.tensor(0), x))
+        return torch.autograd.grad(map_over(lambda a: a.sin() * w, x).sum(), (x, w))
 
-    with pytest.raises(UnsupportedByRefimpl, match="closes over a tensor with requires_grad=True"):
-        compile_aot(program)(x, w)
+    traced = refimpl.make_fx(program, tracing_mode="symbolic")(rows(requires_grad=True), vector(requires_grad=True))
+    assert targets_of(traced).count(torch.ops.higher_order.map_impl) == 2
+    x, w = rows().repeat(2, 1), vector()
+    torch.testing.assert_close(traced(x, w), (x.cos() * w, x.sin().sum(0)))
+
+
+def test_the_gradient_of_a_loop_takes_any_number_of_rounds() -> None:
+    def program(x: Any, w: Any, rounds: Any) -> Any:
+        _, y = while_loop(lambda i, a: i < rounds, lambda i, a: (i + 1, a * w), (torch.tensor(0), x))
+        return torch.autograd.grad(y.sum(), (x, w))
+
+    x, w = rows(requires_grad=True), vector(requires_grad=True)
+    traced = refimpl.make_fx(program, tracing_mode="symbolic")(x, w, torch.tensor(2))
+    for rounds in (1, 3, 4):
+        expected = torch.autograd.grad((x * w**rounds).sum(), (x, w))
+        torch.testing.assert_close(traced(x, w, torch.tensor(rounds)), expected)
+
+
+def test_a_loop_within_a_transform_is_refused_by_name() -> None:
+    def program(x: Any) -> Any:
+        return torch.vmap(lambda r: while_loop(lambda i, a: i < 2, lambda i, a: (i + 1, a * 2), (torch.tensor(0), r)))(
+            x
+        )
+
+    with pytest.raises(UnsupportedByRefimpl, match="while_loop within a transform"):
+        refimpl.make_fx(program)(rows())
+
+
+def test_a_carry_of_another_shape_is_refused_with_gradients_too() -> None:
+    with pytest.raises(MismatchedBranches, match="scan: init has shape"):
+        compile_aot(lambda x: scan(lambda c, a: (torch.cat((c, c)), a * 2), torch.ones(3), x))(rows(requires_grad=True))
 
 
 def test_a_map_without_gradients_is_one_node() -> None:

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import refimpl
-from refimpl._torch import hop_while_loop as while_loop
 from refimpl.errors import MismatchedBranches, UnsupportedByRefimpl
 from refimpl.tests.graphs import targets_of
 
@@ -99,20 +98,6 @@ def test_a_graph_with_a_cond_of_containers_has_eagers_gradients_when_it_runs(mod
 def test_a_tensor_and_a_tuple_of_one_do_not_match() -> None:
     with pytest.raises(MismatchedBranches, match="the true branch has one value, the false branch has a container"):
         refimpl.make_fx(lambda x: torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: (a - 1,), (x,)))(torch.ones(3))
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_gradient_that_a_loop_would_lose_is_refused(mode: str) -> None:
-    def program(w: Tensor, xs: Tensor) -> Any:
-        scale = w * 2
-        return while_loop(lambda i, a: i < 2, lambda i, a: (i + 1, a * scale), (torch.tensor(0), xs))
-
-    inputs = (torch.randn(3, requires_grad=True), torch.randn(4, 3))
-    with pytest.raises(UnsupportedByRefimpl, match="pass the tensor as an operand"):
-        refimpl.make_fx(program, tracing_mode=mode)(*inputs)
-    with torch.no_grad():
-        graph_module = refimpl.make_fx(program, tracing_mode=mode)(*inputs)
-    assert hop.while_loop in targets_of(graph_module)
 
 
 class _Double(torch.autograd.Function):

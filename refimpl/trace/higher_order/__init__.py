@@ -26,10 +26,9 @@ A rule is a short function `rule(call, *args, **kwargs)` that returns a `Recorde
 The default records the call unchanged and runs the operator for its result. It raises UnsupportedByRefimpl for a call with a
 function among its arguments, because only a rule knows the arguments of that function.
 
-Gradients. The backward of a `torch.cond` in a trace is refimpl's (refimpl.trace.higher_order.gradients): a second cond, which
-computes gradients of operands and of closed-over tensors. A scan that needs gradients, and a map whose function closes over a
-tensor that does, are traced step by step (refimpl.trace.higher_order.flat_calls). Other calls, and a direct call of an operator,
-use torch's backward. Their autograd implementation runs before any mode sees the call, so the forward call is recorded below autograd, and
+Gradients. The backward of a `torch.cond`, map or while_loop in a trace is refimpl's (refimpl.trace.higher_order.gradients): one
+more call of the operator, which computes gradients of operands and of closed-over tensors. A scan that needs gradients is traced
+step by step (refimpl.trace.higher_order.flat_calls). Other calls, and a direct call of an operator, use torch's backward. Their autograd implementation runs before any mode sees the call, so the forward call is recorded below autograd, and
 the backward call when the trace computes gradients. Torch makes the backward subgraphs (and those of scan's forward) with its
 own tracer, and refimpl traces them again. A call is refused if it would lose the gradient of a closed-over tensor.
 """  # noqa: E501

@@ -38,6 +38,8 @@ def cond(call: HigherOrderCall, pred: Any, true_fn: Function, false_fn: Function
     operands = type(operands)((*operands, *lifted))
     check_same_containers("cond", "the true branch", true_graph.result, "the false branch", false_graph.result)
     if call.fake_mode is None:
+        for a, b in zip(*(pytree.tree_leaves(each.result) for each in (true_graph, false_graph)), strict=True):
+            _check_branches(a, b)
         result = call.run(pred, true_graph.graph_module, false_graph.graph_module, operands)
     else:
         result = merged(call, true_graph.result, false_graph.result)
@@ -77,7 +79,8 @@ def while_loop_stack_output(
     if call.fake_mode is None:
         result: Any = call.run(loop_cond.graph_module, loop_body.graph_module, tuple(carried_inputs), additional)
     else:
-        count = call.unbacked_int()
+        count = call.unbacked_int()  # at least 1: a loop of no rounds gives its initial values
+        call.shape_env.constrain_symbol_range(count.node.expr, 1, _bounds(call, count)[1])
         result = tuple(call.unbacked_int() if is_int(x) else stacked(call, x, count) for x in initial)
     return Recorded(args=(cond_node, body_node, tuple(carried_inputs), additional), kwargs={}, result=result)
 
@@ -134,12 +137,8 @@ def merged(call: HigherOrderCall, a: Any, b: Any) -> Any:
 
 
 def _merged_leaf(call: HigherOrderCall, a: Any, b: Any) -> Any:
+    _check_branches(a, b)
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        for name in _COMPARED:
-            if getattr(a, name) != getattr(b, name):
-                raise MismatchedBranches("cond", f"{name} {getattr(a, name)}", f"{name} {getattr(b, name)}")
-        if a.dim() != b.dim():
-            raise MismatchedBranches("cond", f"{a.dim()} dimensions", f"{b.dim()} dimensions")
         sizes = [_merged_size(call, m, n) for m, n in zip(a.shape, b.shape, strict=True)]
         return _merged_layout(call, a, b, sizes)
     if is_int(a) and is_int(b):
@@ -147,6 +146,17 @@ def _merged_leaf(call: HigherOrderCall, a: Any, b: Any) -> Any:
     if type(a) is type(b) and a == b:
         return a
     raise MismatchedBranches("cond", repr(a), repr(b))
+
+
+def _check_branches(a: Any, b: Any) -> None:
+    """Raises MismatchedBranches if two tensors have different dtypes, devices, layouts or numbers of dimensions."""
+    if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
+        return
+    for name in _COMPARED:
+        if getattr(a, name) != getattr(b, name):
+            raise MismatchedBranches("cond", f"{name} {getattr(a, name)}", f"{name} {getattr(b, name)}")
+    if a.dim() != b.dim():
+        raise MismatchedBranches("cond", f"{a.dim()} dimensions", f"{b.dim()} dimensions")
 
 
 def _merged_size(call: HigherOrderCall, a: Any, b: Any) -> Any:

@@ -25,6 +25,7 @@ from refimpl._torch import hop_utils, pytree, transform_kinds
 from refimpl.errors import MismatchedBranches
 from refimpl.trace.higher_order import flat_calls, gradients
 from refimpl.trace.higher_order.calls import WANTS_GRADIENTS, Subgraph
+from refimpl.trace.higher_order.functional_checks import check_functional
 
 _SHARED = "_hop_compile_and_call"
 _OPERATORS = hop_utils.__name__.rpartition(".")[0] + "."  # modules of the operators that compile themselves
@@ -77,6 +78,7 @@ class _InstallationState:
 
 
 def _called(fn: Callable[..., Any], trace_function: TraceFunction, args: Any, kwargs: Any) -> Any:
+    args, kwargs = gradients.as_replaced((args, kwargs))
     if fn.__name__ == _REGION:
         function, given, named = args
         return function(*given, **named)
@@ -90,7 +92,7 @@ def _called(fn: Callable[..., Any], trace_function: TraceFunction, args: Any, kw
             case "run_flattened_scan":
                 return flat_calls.scan(trace_function, *args)
             case "_while_loop_op_wrapper":
-                return flat_calls.while_loop(fn, *args)
+                return flat_calls.while_loop(trace_function, fn, *args)
             case _:
                 return fn(*args, **kwargs)
     finally:
@@ -109,7 +111,11 @@ def _cond(
         operands = tuple(leaves)
     # Torch's backward of `cond` expects a tuple, and gives no gradients to what is in containers within it.
     on_true, on_false = map(flat_calls.Flat, branches)
-    found = gradients.cond(fn, trace_function, pred, on_true, on_false, operands)
+    subgraphs = [trace_function(way, tuple(operands), may_not_run=True, on_copies=True) for way in (on_true, on_false)]
+    if torch.is_grad_enabled():
+        for subgraph in subgraphs:
+            check_functional("cond", subgraph)
+    found = gradients.cond(fn, subgraphs, pred, on_true, on_false, operands)
     if on_true.spec != on_false.spec:
         raise MismatchedBranches("cond", on_true.described(), on_false.described())
     return on_true.restored(found)

@@ -1,8 +1,9 @@
 """Direct calls of torch.cond, map, scan and while_loop in a trace: containers are flattened, steps unrolled for gradients.
 
 Counterpart: torch/_dynamo/variables/higher_order_ops.py, which flattens what the functions return before the operator sees it
-Differs: within torch.vmap both branches of torch.cond run, and each slice takes the results of one. A scan or map whose gradient
-is needed is traced step by step, so that the number of steps is a constant of the graph.
+Differs: within torch.vmap both branches of torch.cond run, and each slice takes the results of one. A scan whose gradient is
+needed, and a map or scan within a transform of torch.func, is traced step by step, so that the number of steps is a constant of
+the graph.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ import torch
 
 from refimpl._torch import pytree, transform_kinds
 from refimpl.errors import MismatchedBranches, UnsupportedByRefimpl
+from refimpl.trace.higher_order import gradients
 from refimpl.trace.higher_order.calls import Subgraph
+from refimpl.trace.higher_order.control_flow import check_like
+from refimpl.trace.higher_order.functional_checks import check_functional
 
 Function = Callable[..., Any]
 TraceFunction = Callable[..., Subgraph]
@@ -82,9 +86,14 @@ def map_over(trace: TraceFunction, call: Function, function: Function, xs: Seque
         row = pytree.tree_unflatten(list(leaves[:count]), specs["xs_spec"])
         return flat(row, *pytree.tree_unflatten(list(leaves[count:]), specs["args_spec"]))
 
-    if torch.is_grad_enabled() and _closes_over_gradient(trace, step, [*xs, *args], slice(len(xs))):
+    if transform_kinds():
         rows = [step(*(x[index] for x in xs), *args) for index in range(int(xs[0].shape[0]))]
         return flat.restored([torch.stack(parts) for parts in zip(*rows, strict=True)])
+    once = _once(trace, step, [*xs, *args], slice(len(xs)))
+    check_functional("map", once)
+    wanted = gradients.tensors_of(once.lifted)
+    if gradients.is_wanted(*xs, *args, *wanted):
+        return flat.restored(gradients.map_over(lambda: call(flat, xs, args), step, xs, args, wanted))
     return flat.restored(call(flat, xs, args))
 
 
@@ -101,11 +110,15 @@ def scan(trace: TraceFunction, combine_fn: Function, init: Sequence[Any], xs: Se
         more, outs.spec = pytree.tree_flatten(out)
         return (*leaves, *more)
 
-    needs_gradient = torch.is_grad_enabled() and (
-        any(x.requires_grad for x in (*init, *xs))
-        or _closes_over_gradient(trace, flat, [*init, *xs], slice(len(init), None))
-    )
-    found = _unrolled(flat, init, xs) if needs_gradient else torch.ops.higher_order.scan(flat, init, xs, ())
+    if transform_kinds():
+        found = _unrolled(flat, init, xs)
+    else:
+        once = _once(trace, flat, [*init, *xs], slice(len(init), None))
+        check_functional("scan", once)
+        for before, after in zip(init, once.result, strict=False):
+            check_like("scan", "init", before, "the carry", after)
+        needs_gradient = gradients.is_wanted(*init, *xs, *gradients.tensors_of(once.lifted))
+        found = _unrolled(flat, init, xs) if needs_gradient else torch.ops.higher_order.scan(flat, init, xs, ())
     return carried.restored(found[: len(init)]), outs.restored(found[len(init) :])
 
 
@@ -118,14 +131,28 @@ def _unrolled(function: Function, init: Sequence[Any], xs: Sequence[Any]) -> lis
     return [*carry, *(torch.stack(parts) for parts in zip(*rows, strict=True))]
 
 
-def while_loop(call: Function, cond_fn: Function, body_fn: Function, *operands: Any) -> Any:
+def while_loop(
+    trace: TraceFunction, call: Function, cond_fn: Function, body_fn: Function, carried: Any, *more: Any
+) -> Any:
     """`call` takes both functions and the leaves of what the loop carries."""
+    if transform_kinds():
+        raise UnsupportedByRefimpl(
+            seen="while_loop within a transform of torch.func", supported="torch.cond within torch.vmap, and map and scan",
+            do="call the transform in the function of the loop",
+        )  # fmt: skip
     flat = Flat(body_fn)
-    return flat.restored(call(cond_fn, flat, *operands))
+    is_of_tensors = all(isinstance(x, torch.Tensor) for x in carried)
+    if torch.is_grad_enabled() and is_of_tensors and not any(more):
+        once = _once(trace, flat, carried, slice(0))
+        check_functional("while_loop", once)
+        wanted = gradients.tensors_of(once.lifted)
+        if gradients.is_wanted(*carried, *wanted):
+            return flat.restored(gradients.while_loop(cond_fn, flat, carried, wanted))
+    return flat.restored(call(cond_fn, flat, carried, *more))
 
 
-def _closes_over_gradient(trace: TraceFunction, step: Function, operands: Sequence[Any], rows: slice) -> bool:
-    """Whether the function of one step closes over a tensor that requires grad; it may be one of the operands as well.
+def _once(trace: TraceFunction, step: Function, operands: Sequence[Any], rows: slice) -> Subgraph:
+    """One call of the function, traced. A tensor that it closes over counts as such if it is one of the operands as well.
 
     rows: which operands have a row for each step.
     """
@@ -135,5 +162,4 @@ def _closes_over_gradient(trace: TraceFunction, step: Function, operands: Sequen
         given[rows] = [x[0] for x in given[rows]]
         return step(*given)
 
-    lifted = trace(first, tuple(operands), on_copies=True).lifted
-    return any(isinstance(value, torch.Tensor) and value.requires_grad for value, _ in lifted)
+    return trace(first, tuple(operands), may_not_run=True, on_copies=True)

@@ -1,13 +1,16 @@
-"""The backward of torch.cond inside of a trace: a second cond, which computes gradients of operands and closed-over tensors.
+"""Gradients of torch.cond, map and while_loop inside of a trace: their backward is another call of an operator.
 
-Counterpart: torch/_higher_order_ops/cond.py CondAutogradOp
-Differs: the branches are traced before autograd runs, which finds the tensors that they close over; upstream relies on a front
+It computes gradients of operands and of tensors that the functions close over.
+
+Counterpart: CondAutogradOp, MapAutogradOp and WhileLoopAutogradOp in torch/_higher_order_ops/
+Differs: the functions are traced before autograd runs, which finds the tensors that they close over; upstream relies on a front
 end for that, and traces the backward functions with its own tracer. Double backward is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,77 +20,222 @@ from torch.overrides import TorchFunctionMode
 
 from refimpl._torch import dispatch_keys, pytree, with_dispatch_keys
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.trace.higher_order.calls import CLOSED_OVER, Subgraph, TracedFunction, closed_over_by, with_shared_operands
+from refimpl.trace.higher_order.calls import (
+    CLOSED_OVER,
+    WANTS_GRADIENTS,
+    Subgraph,
+    TracedFunction,
+    closed_over_by,
+    with_shared_operands,
+)
 
 Function = Callable[..., Any]
-
-
-def cond(
-    call: Function,
-    trace_function: Callable[..., Subgraph],
-    pred: Any,
-    true_fn: Function,
-    false_fn: Function,
-    operands: Any,
-) -> Any:
-    """Run torch's operator, `call(pred, true_fn, false_fn, operands)`, as an autograd Function if gradients are needed."""
-    functions = (true_fn, false_fn)
-    subgraphs = [trace_function(function, tuple(operands), may_not_run=True) for function in functions]
-    lifted = with_shared_operands(subgraphs)
-    branches = [TracedFunction(subgraph) for subgraph in subgraphs]
-    inputs = [*operands, *lifted]
-    if not torch.is_grad_enabled() or not any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
-        return call(pred, *branches, operands)
-    under_way = _Cond(
-        call=call, pred=pred, functions=functions, branches=branches, operands=operands, keys=dispatch_keys(),
-        closed_over=CLOSED_OVER.get(),
-    )  # fmt: skip
-    leaves = _CondFunction.apply(under_way, *inputs)
-    return pytree.tree_unflatten(list(leaves), pytree.tree_structure(subgraphs[0].result))
+_MAP: Any = torch.ops.higher_order.map_impl
+_LOOP: Any = torch.ops.higher_order.while_loop
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Cond:
-    call: Function
-    pred: Any
-    functions: tuple[Function, Function]
-    branches: list[TracedFunction]
-    operands: Any
-    keys: Any  # the dispatcher's included and excluded keys at the program's call
-    closed_over: tuple[TorchFunctionMode, ...]  # what CLOSED_OVER was there
+class _Call:
+    """A call of an operator, as the program made it.
+
+    run: makes the call, without gradients. functions: those with gradients. operands: in the order of the functions' parameters.
+    """
+
+    run: Callable[[], Any]
+    functions: tuple[Function, ...]
+    operands: tuple[Any, ...]
+    keys: Any  # the dispatcher's included and excluded keys
+    closed_over: tuple[TorchFunctionMode, ...]  # what CLOSED_OVER was
+
+    @classmethod
+    def here(cls, run: Callable[[], Any], functions: Sequence[Function], operands: Sequence[Any]) -> _Call:
+        """The call that the running program makes now."""
+        return cls(
+            run=run, functions=tuple(functions), operands=tuple(operands), keys=dispatch_keys(),
+            closed_over=CLOSED_OVER.get(),
+        )  # fmt: skip
+
+
+def is_wanted(*values: Any) -> bool:
+    """Whether a call on these operands and closed-over values has gradients."""
+    return torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in values)
+
+
+def tensors_of(lifted: Sequence[tuple[Any, torch.fx.Node]]) -> list[torch.Tensor]:
+    """The closed-over tensors that require gradients."""
+    return [value for value, _ in lifted if isinstance(value, torch.Tensor) and value.requires_grad]
+
+
+@contextlib.contextmanager
+def _below_gradients() -> Iterator[None]:
+    """A block in which closed-over tensors may require gradients, because the caller computes these."""
+    token = WANTS_GRADIENTS.set(False)
+    try:
+        yield
+    finally:
+        WANTS_GRADIENTS.reset(token)
+
+
+# ------------------------------------------------------------------------------------------------------------------- cond
+
+
+def cond(
+    call: Function, subgraphs: Sequence[Subgraph], pred: Any, true_fn: Function, false_fn: Function, operands: Any
+) -> Any:
+    """Run torch's operator, `call(pred, true_fn, false_fn, operands)`, as an autograd Function if gradients are needed.
+
+    subgraphs: the traced branches.
+    """
+    lifted = with_shared_operands(subgraphs)
+    branches = [TracedFunction(subgraph) for subgraph in subgraphs]
+    if not is_wanted(*operands, *lifted):
+        return call(pred, *branches, operands)
+    made = _Call.here(lambda: call(pred, *branches, operands), (true_fn, false_fn), operands)
+    leaves = _CondFunction.apply(made, call, pred, *operands, *lifted)
+    return pytree.tree_unflatten(list(leaves), pytree.tree_structure(subgraphs[0].result))
 
 
 class _CondFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, under_way: _Cond, *inputs: Any) -> tuple[Any, ...]:
-        ctx.under_way, ctx.inputs = under_way, inputs
-        return tuple(pytree.tree_leaves(under_way.call(under_way.pred, *under_way.branches, under_way.operands)))
+    def forward(ctx: Any, made: _Call, call: Function, pred: Any, *inputs: Any) -> tuple[Any, ...]:
+        ctx.made, ctx.call, ctx.pred, ctx.inputs = made, call, pred, inputs
+        return tuple(pytree.tree_leaves(made.run()))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        under_way: _Cond = ctx.under_way
-        needed = ctx.needs_input_grad[1:]
-        count = len(under_way.operands)
+        made: _Call = ctx.made
+        needed = ctx.needs_input_grad[3:]
+        count = len(made.operands)
         wanted = [x for x, is_needed in zip(ctx.inputs[count:], needed[count:], strict=True) if is_needed]
         given = [g for g in gradients if isinstance(g, torch.Tensor)]
-        backwards = [_backward_of(function, needed[:count], wanted, under_way) for function in under_way.functions]
-        found = iter(under_way.call(under_way.pred, *backwards, (*under_way.operands, *given)))
-        return None, *(next(found) if is_needed else None for is_needed in needed)
+        backwards = [_backward_of(function, needed[:count], wanted, made) for function in made.functions]
+        found = iter(ctx.call(ctx.pred, *backwards, (*made.operands, *given)))
+        return None, None, None, *(next(found) if is_needed else None for is_needed in needed)
 
 
-def _backward_of(function: Function, needed: Sequence[bool], wanted: list[torch.Tensor], under_way: _Cond) -> Function:
-    """A branch's backward: a function of operands and tangents that returns gradients of needed operands and of `wanted`.
+# -------------------------------------------------------------------------------------------------------------------- map
 
-    The branch runs again. Where it reads a module's parameters, it now finds the real ones: inputs replace them once more.
+
+def map_over(
+    run: Callable[[], Any], function: Function, xs: Sequence[Any], args: Sequence[Any], wanted: Sequence[torch.Tensor]
+) -> Any:
+    """The results of a map that has gradients, as a flat list. wanted: the closed-over tensors among what they are of."""
+    made = _Call.here(run, (function,), (*xs, *args))
+    return _MapFunction.apply(made, len(xs), *xs, *args, *wanted)
+
+
+class _MapFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, made: _Call, count: int, *inputs: Any) -> tuple[Any, ...]:
+        ctx.made, ctx.count, ctx.inputs = made, count, inputs
+        with _below_gradients():
+            return tuple(made.run())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        made: _Call = ctx.made
+        needed = ctx.needs_input_grad[2:]
+        count, total = ctx.count, len(made.operands)
+        backward = _backward_of(made.functions[0], needed[:total], list(ctx.inputs[total:]), made)
+        given = [g for g in gradients if isinstance(g, torch.Tensor)]
+
+        def of_row(*values: Any) -> tuple[torch.Tensor, ...]:
+            rows, tangents, args = values[:count], values[count : count + len(given)], values[count + len(given) :]
+            return backward(*rows, *args, *tangents)
+
+        found = iter(_MAP(of_row, [*made.operands[:count], *given], list(made.operands[count:])))
+        gradients_of = [next(found) if is_needed else None for is_needed in needed]
+        # What is not mapped has a gradient from each row.
+        summed = [g if g is None else g.sum(0) for g in gradients_of[count:]]
+        return None, None, *gradients_of[:count], *summed
+
+
+# ------------------------------------------------------------------------------------------------------------------ loops
+
+
+def while_loop(cond_fn: Function, body_fn: Function, carried: Sequence[Any], wanted: Sequence[torch.Tensor]) -> Any:
+    """The results of a while_loop that has gradients, as a flat list. wanted: closed-over tensors that these are of as well.
+
+    As in torch, a loop of no rounds has the gradient of one round.
+    """
+
+    def counted_cond(rounds: torch.Tensor, *operands: Any) -> Any:
+        return cond_fn(*operands)
+
+    def counted_body(rounds: torch.Tensor, *operands: Any) -> tuple[Any, ...]:
+        return rounds + 1, *body_fn(*operands)
+
+    def run() -> Any:
+        rounds = torch.zeros((), dtype=torch.int64)
+        operator = torch.ops.higher_order.while_loop_stack_output
+        return operator(counted_cond, counted_body, (rounds, *carried), ())
+
+    return _LoopFunction.apply(_Call.here(run, (body_fn,), carried), *carried, *wanted)
+
+
+class _LoopFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, made: _Call, *inputs: Any) -> tuple[Any, ...]:
+        with _below_gradients():
+            rounds, *stacked = made.run()
+        ctx.made, ctx.inputs, ctx.stacked = made, inputs, stacked
+        # The last element: its number is a tensor, since the size of the first dimension is not known in a trace.
+        ctx.last = (rounds.amax() - 1).clamp(min=0)
+        return tuple(_element(each, ctx.last) for each in stacked)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        made: _Call = ctx.made
+        initial, wanted = made.operands, list(ctx.inputs[len(made.operands) :])
+        varies = [x.dtype.is_floating_point or x.dtype.is_complex for x in initial]
+        backward = _backward_of(_those(made.functions[0], varies), varies, wanted, made)
+        tangents = [g.contiguous() for g, does_vary in zip(gradients, varies, strict=True) if does_vary]
+        count = len(tangents)
+
+        def step(at: torch.Tensor, *values: Any) -> tuple[torch.Tensor, ...]:
+            before = (at - 1).clamp(min=0)
+            carried = [
+                torch.where(at == 0, x, _element(each, before)) for x, each in zip(initial, ctx.stacked, strict=True)
+            ]
+            found = backward(*carried, *values[:count])
+            sums = (a + b for a, b in zip(values[count:], found[count:], strict=True))
+            return at - 1, *found[:count], *sums
+
+        zeros = [torch.zeros(t.shape, dtype=t.dtype, device=t.device) for t in wanted]
+        _, *found = _LOOP(lambda at, *_: at >= 0, step, (ctx.last.clone(), *tangents, *zeros), ())
+        of_carried = iter(found[:count])
+        given = [next(of_carried) if does_vary else None for does_vary in varies]
+        is_needed = ctx.needs_input_grad[1:]
+        return None, *(g if n else None for g, n in zip((*given, *found[count:]), is_needed, strict=True))
+
+
+def _element(stacked: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    return stacked.index_select(0, at.reshape(1)).squeeze(0)
+
+
+def _those(function: Function, chosen: Sequence[bool]) -> Function:
+    """The function, which returns only the chosen ones of its results."""
+    return lambda *operands: [x for x, is_chosen in zip(function(*operands), chosen, strict=True) if is_chosen]
+
+
+# ---------------------------------------------------------------------------------------------------------- what they share
+
+
+def _backward_of(function: Function, needed: Sequence[bool], wanted: list[torch.Tensor], made: _Call) -> Function:
+    """The backward: a function of operands and tangents that returns gradients of needed operands and of `wanted`.
+
+    The function runs again. Where it reads a module's parameters, it now finds the real ones: inputs replace them once more.
     """
 
     def backward(*values: Any) -> tuple[torch.Tensor, ...]:
         operands, given = values[: len(needed)], values[len(needed) :]
-        with with_dispatch_keys(under_way.keys), torch.enable_grad():  # an operator's functions run below autograd
+        with with_dispatch_keys(made.keys), torch.enable_grad():  # an operator's functions run below autograd
             inputs = [x.detach().requires_grad_() if n else x for x, n in zip(operands, needed, strict=True)]
             leaves = [x.detach().requires_grad_() for x in wanted]
-            with closed_over_by(_Replaced(wanted, leaves), *under_way.closed_over):
+            with closed_over_by(_Replaced(wanted, leaves), *made.closed_over):
                 outputs = [x for x in pytree.tree_leaves(function(*inputs)) if isinstance(x, torch.Tensor)]
             _check_cut(outputs, wanted)
             targets = [*(x for x, is_needed in zip(inputs, needed, strict=True) if is_needed), *leaves]
@@ -113,8 +261,20 @@ class _Replaced(TorchFunctionMode):
         self._by_id = {id(original): new for original, new in zip(originals, replacements, strict=True)}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: self._by_id.get(id(t), t), (args, kwargs or {}))
+        args, kwargs = self.within((args, kwargs or {}))
         return func(*args, **kwargs)
+
+    def within(self, arguments: Any) -> Any:
+        """The arguments with replaced tensors."""
+        return pytree.tree_map_only(torch.Tensor, lambda t: self._by_id.get(id(t), t), arguments)
+
+
+def as_replaced(arguments: Any) -> Any:
+    """The arguments of a call in a function that runs for its gradients: tensors from around it are replaced."""
+    for mode in reversed(CLOSED_OVER.get()):
+        if isinstance(mode, _Replaced):
+            arguments = mode.within(arguments)
+    return arguments
 
 
 def _check_cut(outputs: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> None:
@@ -129,9 +289,9 @@ def _check_cut(outputs: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) 
         seen.add(node)
         if node in around or any(getattr(node, "variable", None) is t for t in wanted):
             raise UnsupportedByRefimpl(
-                seen="a branch of torch.cond that passes a closed-over tensor with requires_grad=True to a function that no "
-                "__torch_function__ sees, such as torch.autograd.Function.apply",
+                seen="a function of torch.cond, map or while_loop that passes a closed-over tensor with requires_grad=True to a "
+                "function that no __torch_function__ sees, such as torch.autograd.Function.apply",
                 supported="closed-over tensors that only torch functions use",
-                do="pass the tensor as an operand of torch.cond",
+                do="pass the tensor as an operand",
             )
         waiting.extend(parent for parent, _ in node.next_functions if parent is not None)
