@@ -198,6 +198,8 @@ def _effect_of(name: str) -> Any:
 
 # with_effects(token, op, ...): an op with a side effect, put in order by the token it takes and the token it returns.
 with_effects: Any = getattr(torch.ops.higher_order, "with_effects")
+# call_torchbind(script object, name of a method, *args)
+call_torchbind: Any = getattr(torch.ops.higher_order, "call_torchbind")
 
 
 def written_arguments(func: OpOverload) -> tuple[tuple[int, str], ...]:
@@ -214,6 +216,7 @@ __all__ = [
     "assert_in_graph",
     "assert_of_tensor",
     "call_of_region",
+    "call_torchbind",
     "check_condition",
     "enable_python_dispatcher",
     "has_composite_kernel",

@@ -10,6 +10,7 @@ import functools
 import importlib
 import sys
 from collections.abc import Iterator
+from enum import Enum
 from types import FunctionType
 from typing import Any
 
@@ -144,9 +145,71 @@ def _is_opaque_type(kind: type) -> bool:
     return _opaque_objects.is_opaque_type(kind) and not (is_value_type is not None and is_value_type(kind))
 
 
+def is_opaque_literal(value: object) -> bool:
+    """Whether the value is an object of an opaque value type, which the code of a graph writes out. Enums are not counted."""
+    return is_opaque_literal_class(type(value))
+
+
+@functools.lru_cache(maxsize=1024)
+def is_opaque_literal_class(kind: type) -> bool:
+    """Whether the class is registered as an opaque value type. Enums are not counted."""
+    is_value_type = getattr(_opaque_objects, "is_opaque_value_type", None)  # torch 2.13
+    return is_value_type is not None and not issubclass(kind, Enum) and is_value_type(kind)
+
+
+def is_graph_object(value: object) -> bool:
+    """Whether the value is a script object, or an object of a class of the program that is registered as opaque."""
+    if isinstance(value, torch.ScriptObject):
+        return True
+    is_of_torch = (
+        type(value).__module__.partition(".")[0] == "torch"
+    )  # generators and device meshes are handled as what they are
+    return not is_of_torch and (_is_opaque_type(type(value)) or is_opaque_literal(value))
+
+
+def is_opaque_class(kind: type) -> bool:
+    """Whether the class is one of torch's `OpaqueBase`: `isinstance` asks only about the class of an object that is no fake."""
+    base = getattr(_opaque_objects, "OpaqueBase", None)  # torch 2.11
+    return base is not None and type(kind) is type(base) and kind is not base
+
+
+def guarded_facts(value: Any) -> Any:
+    """A function of an object that tells what capture assumes of it besides its class, or None.
+
+    For a script object its class and contents, where it can tell them; for an opaque object what its `guard_fn` returns.
+    """
+    if isinstance(value, torch.ScriptObject):
+        return _contents_of_script_object if has_fake_class(value) else _class_of_script_object
+    find = getattr(_opaque_objects, "get_opaque_obj_info", None)  # torch 2.13
+    found = None if find is None else find(type(value))
+    return getattr(found, "guard_fn", None)
+
+
+def _class_of_script_object(value: Any) -> str:
+    return value._type().qualified_name()
+
+
+def _contents_of_script_object(value: Any) -> tuple[Any, ...]:
+    return (_class_of_script_object(value), _comparable(value.__obj_flatten__()))
+
+
+def _comparable(content: Any) -> Any:
+    """The content of a script object in tuples, with the metadata of its tensors, which is all that its fake has of them."""
+    if isinstance(content, torch.Tensor):
+        return (content.dtype, content.device, tuple(content.shape), content.stride(), content.requires_grad)
+    if isinstance(content, (list, tuple)):
+        return tuple(map(_comparable, content))
+    return tuple((key, _comparable(item)) for key, item in content.items()) if isinstance(content, dict) else content
+
+
+def has_fake_class(value: torch.ScriptObject) -> bool:
+    """Whether its class has a registered fake (`torch._library.register_fake_class`), and the object tells its contents."""
+    return _fake_classes.has_fake_class(value._type().qualified_name()) and hasattr(value, "__obj_flatten__")
+
+
 def fake_object(fake_mode: FakeTensorMode, value: Any) -> Any:
     """The fake of a script or opaque object; the object itself if its class has no fake."""
-    if isinstance(value, torch.ScriptObject) and not _fake_classes.has_fake_class(value._type().qualified_name()):
+    if isinstance(value, torch.ScriptObject) and not has_fake_class(value):
         return value
     return _fake_classes.maybe_to_fake_obj(fake_mode, value)
 
@@ -168,8 +231,14 @@ __all__ = [
     "WeakTensorKeyDictionary",
     "active_fake_mode",
     "fake_object",
+    "guarded_facts",
+    "has_fake_class",
     "has_no_dispatch_of_its_own",
     "inside_fake_kernel",
+    "is_graph_object",
+    "is_opaque_class",
+    "is_opaque_literal",
+    "is_opaque_literal_class",
     "is_opaque_object",
     "is_traceable_wrapper_subclass",
     "propagate_real_tensors",

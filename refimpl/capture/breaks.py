@@ -161,6 +161,12 @@ REGISTRY = _kinds(
         "Encountered aliasing during higher order op tracing: an input or result of {what} shares memory with another one",
         "Clone one of them.",
     ),
+    _kind(
+        "RC0037",
+        "attribute_of_script_object",
+        "attribute {what} of a script object of class {kind}: either it is no method, or the class has no registered fake",
+        "Register a fake with torch._library.register_fake_class, and call methods only.",
+    ),
 )
 
 

@@ -107,6 +107,7 @@ class RecordingMode(DispatchMode):
         self.trace_function: Callable[[Callable[..., Any], tuple[Any, ...]], Subgraph] = _no_trace
         self.reused_graphs: dict[Any, Any] = {}
         self.histories: dict[int, Any] = {}
+        self.fakes_of_objects: dict[int, Any] = {}
         self.decomposed: Any = None  # the outermost op whose decomposition is running
         self.operands: Sequence[torch.Tensor] = ()  # tensors of the op that is being recorded
         # Called with each captured tensor (made outside of the trace) before an op uses it; not with literals of the program.

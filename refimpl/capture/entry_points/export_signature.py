@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from refimpl._torch import SYMBOLIC_TYPES, FakeTensor, PyTreeCodeGen, PyTreeInfo, pytree
+from refimpl._torch import SYMBOLIC_TYPES, FakeTensor, PyTreeCodeGen, PyTreeInfo, is_graph_object, pytree
 from refimpl.capture.guards.sources import DimensionSource, KeptSource, ReaderBuilder, Source
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public.errors import UserError, UserErrorType
@@ -140,7 +140,7 @@ def with_signature(
 def check_leaves(leaves: Sequence[Any], error: UserErrorType, what: str) -> None:
     """Raises UserError for a leaf that can be neither an input nor an output of a graph."""
     for leaf in leaves:
-        if not isinstance(leaf, _LEAVES):
+        if not isinstance(leaf, _LEAVES) and not is_graph_object(leaf):
             kind = type(leaf)
             raise UserError(
                 error,
@@ -206,7 +206,7 @@ class _Builder:
             elif isinstance(given, InputNumber):
                 copies[node] = self._leaves[given.position]
             else:
-                if not isinstance(given, _LEAVES):
+                if not isinstance(given, _LEAVES) and not is_graph_object(given):
                     raise _unmatched(given, "inputs", "a tensor, a number or a constant")
                 known = None if _is_kept(notes_of(node).source) else by_object.get(id(given))
                 copies[node] = known or self._attribute(str(node.target), given)

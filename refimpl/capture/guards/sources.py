@@ -469,6 +469,25 @@ class CachedCallSource(Source):
         return f"{base}(*{constant(self.args)}, **{constant(dict(self.kwargs))})"
 
 
+@dataclass(frozen=True, slots=True)
+class FactsSource(Source):
+    """`facts(base)`: what a function of torch or of a registration tells about an object."""
+
+    of: Source
+    facts: Callable[[Any], Any]
+
+    @property
+    def name(self) -> str:
+        return f"{getattr(self.facts, '__name__', 'facts')}({self.of.name})"
+
+    @property
+    def base(self) -> Source:
+        return self.of
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"{constant(self.facts)}({base})"
+
+
 def placeholder_name(source: Source) -> str:
     """The target of the placeholder for the source: `L_self_modules_lin_parameters_weight_`."""
     return re.sub(r"_+", "_", re.sub(r"[^a-zA-Z0-9]", "_", source.name))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from refimpl._torch import is_opaque_class
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, KeptSource
@@ -112,7 +113,7 @@ def _asked_in_turn(
 
 def _has_own_check(class_: type) -> bool:
     """Whether `isinstance` calls code of the class or its metaclass."""
-    return type(class_).__instancecheck__ is not type.__instancecheck__
+    return type(class_).__instancecheck__ is not type.__instancecheck__ and not is_opaque_class(class_)
 
 
 def _asks_for_mark(classes: list[type]) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from refimpl._torch import is_opaque_literal_class
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.bytecode.errors import UnsupportedCode
 from refimpl.capture.bytecode.instructions import NormalizedCode, Op
@@ -28,6 +29,7 @@ from refimpl.capture.values import (
     DictValue,
     FunctionObjectValue,
     FunctionValue,
+    GraphObjectValue,
     InstanceValue,
     ObjectValue,
     SequenceValue,
@@ -66,6 +68,9 @@ def instantiate(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: di
     region = region_of(domain, class_, args, kwargs)
     if region is not None:
         return region
+    if is_opaque_literal_class(class_):
+        constants = [domain.constant_of(arg, class_.__qualname__) for arg in args]
+        return GraphObjectValue(class_(*constants, **{k: domain.constant_of(v, k) for k, v in kwargs.items()}))
     if issubclass(class_, torch.autograd.Function) and in_mro(class_, "__init__") is _INIT_OF_FUNCTION and not args:
         return FunctionObjectValue(class_)
     if issubclass(class_, BaseException):

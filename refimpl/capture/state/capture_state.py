@@ -32,8 +32,11 @@ from refimpl._torch import (
     FakeTensorMode,
     function_mode_at,
     function_modes_on,
+    guarded_facts,
     has_oblivious_sizes,
     is_any_autocast_enabled,
+    is_graph_object,
+    is_opaque_literal,
     is_traceable_wrapper_subclass,
     is_wrapped_kernel,
     outside_of_transforms,
@@ -53,6 +56,7 @@ from refimpl.capture.guards.sources import (
     CellSource,
     DimensionSource,
     Draws,
+    FactsSource,
     ItemSource,
     KeptSource,
     ModeSource,
@@ -85,6 +89,7 @@ from refimpl.capture.values import (
     DictValue,
     FoundIteratorValue,
     FrozenDictValue,
+    GraphObjectValue,
     LazyValue,
     LocalFunctionValue,
     MethodValue,
@@ -251,6 +256,8 @@ class CaptureState(OperatorState):
             return self._tensor(found, source)
         if is_a(found, np.generic):
             return self._array(found, source)
+        if is_graph_object(found):
+            return self._graph_object(found, source)
         if is_a(found, _BY_IDENTITY):
             self.guard(GuardKind.ID, source, found)
             return ObjectValue(found, source)
@@ -277,6 +284,17 @@ class CaptureState(OperatorState):
             self.guard(GuardKind.ID, AttributeSource(source, name), getattr(found, name))
         self.guard(GuardKind.EMPTY, AttributeSource(source, "__dict__"), None)
         return LocalFunctionValue(found, source)
+
+    def _graph_object(self, found: Any, source: Source) -> Value:
+        """A script object or an opaque object. Its class, and what capture assumes of its contents, are guarded."""
+        if is_opaque_literal(found):
+            self.guard(GuardKind.EQUALS, source, found)
+        else:
+            self.guard(GuardKind.TYPE, source, type(found))
+        facts = guarded_facts(found)
+        if facts is not None:
+            self.guard(GuardKind.EQUALS, FactsSource(source, facts), facts(found))
+        return GraphObjectValue(found, source)
 
     def _code(self, found: CodeType, source: Source) -> Value:
         self.guard(GuardKind.ID, source, found)
@@ -435,7 +453,7 @@ class CaptureState(OperatorState):
         for source, example in zip(sources, examples, strict=True):
             value = known.get(source)
             if value is None:
-                value = self.faker.again(example, source)
+                value = example if is_graph_object(example) else self.faker.again(example, source)
             made.append(value)
         return made
 

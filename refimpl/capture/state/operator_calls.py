@@ -25,6 +25,7 @@ from refimpl._torch import (
     HigherOrderOperator,
     OpOverload,
     OpOverloadPacket,
+    call_torchbind,
     is_functorch_wrapped,
     is_traceable_wrapper_subclass,
     storage_key,
@@ -177,7 +178,7 @@ class OperatorState:
         if isinstance(out, torch.Tensor) and not (is_written or out.is_inference()):
             raise GraphBreak("op_without_fake_kernel", what=f"{what} into `out`")  # the function ignored `out`
         same = self.by_fake.get(id(result)) if writes else None
-        if not _has_tensor(result):
+        if not _has_tensor(result) and target is not call_torchbind:
             if type(result) in CONSTANT_TYPES and result is not None:
                 return ConstantValue(result)
             if type(result) in (tuple, list) and not result:
@@ -193,6 +194,8 @@ class OperatorState:
         node = self.graph.call(kind, target, node_args, node_kwargs, result)
         if same is not None:
             return same  # an in-place call returns the argument itself
+        if type(result) in (bool, int, float, str):  # of a method of a script object, which runs for its effects too
+            return ConstantValue(result)
         return self._result(result, node)
 
     def note_writes(self, values: Sequence[TensorValue]) -> None:

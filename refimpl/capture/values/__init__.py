@@ -13,6 +13,7 @@ from refimpl.capture.values.function import (
     UnmadeClassValue,
 )
 from refimpl.capture.values.generator import GeneratorValue, NativeIteratorValue
+from refimpl.capture.values.graph_object import GraphObjectValue
 from refimpl.capture.values.instance import AttributesValue, InstanceValue
 from refimpl.capture.values.iterator import CombinedIteratorValue, FoundIteratorValue, IteratorValue, ReversedValue
 from refimpl.capture.values.mapping import DefaultDictValue, DictValue, DictViewValue, FrozenDictValue
@@ -42,6 +43,7 @@ __all__ = [
     "FunctionValue",
     "GeneratorValue",
     "GetterValue",
+    "GraphObjectValue",
     "InstanceValue",
     "IteratorValue",
     "LazyValue",

@@ -85,6 +85,7 @@ class Recording(Protocol):
     builder: GraphBuilder
     fake_mode: FakeTensorMode | None
     reused_graphs: dict[Any, Any]  # for rules that make one graph for several calls
+    fakes_of_objects: dict[int, Any]  # hash of a script object -> the fake that runs its methods
     histories: dict[int, Any]  # of leaf functions: where torch keeps the history of a call -> what the backward needs
     trace_function: Callable[..., Subgraph]  # (function, operands, *, may_not_run=False)
 

@@ -1,6 +1,6 @@
 """Makes torch.cond, while_loop, scan and map call their operator directly while a trace runs, instead of torch.compile.
 
-A nested compile region is traced as a part of the program that calls it.
+A method of a script object calls `call_torchbind`. A nested compile region is traced as a part of the program that calls it.
 
 Counterpart: torch/_higher_order_ops/utils.py _hop_compile_and_call
 Differs: called from eager code, these functions compile themselves to lift closed-over values. refimpl's traces lift these
@@ -26,15 +26,21 @@ from refimpl.errors import MismatchedBranches
 from refimpl.trace.higher_order import flat_calls, gradients
 from refimpl.trace.higher_order.calls import WANTS_GRADIENTS, Subgraph
 from refimpl.trace.higher_order.functional_checks import check_functional
+from refimpl.trace.higher_order.script_objects import recorded_method
 
 _SHARED = "_hop_compile_and_call"
 _OPERATORS = hop_utils.__name__.rpartition(".")[0] + "."  # modules of the operators that compile themselves
 _COND = "_cond_op_wrapper"  # the function that torch.cond compiles
 _REGION = "_invoke_subgraph_placeholder_wrapper"  # what a call of a nested compile region compiles: it would call itself again
+_SCRIPT_METHOD: Any = torch.ScriptMethod
 TraceFunction = Callable[..., Subgraph]
 _trace_function: contextvars.ContextVar[TraceFunction | None] = contextvars.ContextVar(
     "refimpl_calls_operators_directly", default=None
 )
+
+
+def _is_tracing() -> bool:
+    return _trace_function.get() is not None
 
 
 class _InstallationState:
@@ -48,6 +54,7 @@ class _InstallationState:
         self._name = _SHARED if is_shared else "compile"
         self._replacement = self._call if is_shared else self._compile
         self._original: Callable[..., Any] | None = None
+        self._original_method: Any = None
 
     def enter(self) -> None:
         with self._lock:
@@ -55,12 +62,15 @@ class _InstallationState:
             if self._count == 1:
                 self._original = getattr(self._owner, self._name)
                 setattr(self._owner, self._name, self._replacement)
+                self._original_method = _SCRIPT_METHOD.__call__
+                _SCRIPT_METHOD.__call__ = recorded_method(self._original_method, _is_tracing)
 
     def leave(self) -> None:
         with self._lock:
             self._count -= 1
             if self._count == 0:
                 setattr(self._owner, self._name, self._original)
+                _SCRIPT_METHOD.__call__ = self._original_method
 
     def _call(self, fn: Callable[..., Any], args: Any, kwargs: Any = None) -> Any:
         trace_function = _trace_function.get()

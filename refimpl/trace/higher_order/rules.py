@@ -12,7 +12,7 @@ import torch
 
 from refimpl._torch import HigherOrderOperator, OpOverload, pytree
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.trace.higher_order import attention, control_flow, leaf_functions, scans, subgraphs
+from refimpl.trace.higher_order import attention, control_flow, leaf_functions, scans, script_objects, subgraphs
 from refimpl.trace.higher_order.calls import HigherOrderCall, Recorded, Recording, Rule
 from refimpl.trace.triton_kernels import relaunch
 
@@ -41,6 +41,7 @@ _RULES: dict[str, Rule] = {
     "flex_attention": attention.flex_attention,
     "flex_attention_backward": attention.flex_attention_backward,
     "invoke_leaf_function": leaf_functions.invoke_leaf_function,
+    "call_torchbind": script_objects.method_of_script_object,
     "strict_mode": subgraphs.operands_second("strict_graph_"),
     "triton_kernel_wrapper_functional": _refused_launch,
     "run_const_graph": subgraphs.operands_second("_const_graph"),
