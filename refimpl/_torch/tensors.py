@@ -207,6 +207,11 @@ def has_fake_class(value: torch.ScriptObject) -> bool:
     return _fake_classes.has_fake_class(value._type().qualified_name()) and hasattr(value, "__obj_flatten__")
 
 
+def has_traced_method(value: Any, name: str) -> bool:
+    """Whether a script object has the method, and a fake to run it while a program is traced."""
+    return has_fake_class(value) and name in value._method_names()
+
+
 def fake_object(fake_mode: FakeTensorMode, value: Any) -> Any:
     """The fake of a script or opaque object; the object itself if its class has no fake."""
     if isinstance(value, torch.ScriptObject) and not has_fake_class(value):
@@ -234,6 +239,7 @@ __all__ = [
     "guarded_facts",
     "has_fake_class",
     "has_no_dispatch_of_its_own",
+    "has_traced_method",
     "inside_fake_kernel",
     "is_graph_object",
     "is_opaque_class",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from refimpl._torch import call_torchbind, fake_object, has_fake_class, is_opaque_literal
+from refimpl._torch import call_torchbind, fake_object, has_traced_method, is_opaque_literal
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import Source
 from refimpl.capture.values.constant import ConstantValue
@@ -39,7 +39,7 @@ class GraphObjectValue(ObjectValue):
         given: Any = self.object
         if not isinstance(given, torch.ScriptObject):
             return super().load_attr(domain, name)
-        if not has_fake_class(given) or name not in given._method_names():
+        if not has_traced_method(given, name):
             raise GraphBreak("attribute_of_script_object", what=name, kind=str(given._type().qualified_name()))
         return PartialValue(ObjectValue(call_torchbind), [self, ConstantValue(name)], {})
 
