@@ -8,7 +8,8 @@ Differs: a call that the operator does not accept breaks the graph, and eager ra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -162,13 +163,16 @@ def _while_loop(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwar
         raise GraphBreak("op_raises_on_fake", what="while_loop", error="RuntimeError")
     with one_instruction(domain):
         around = domain.state.graph
-        graphs = [SubGraph(around), SubGraph(around)]
-        bodies = []
-        for graph, function in zip(graphs, (cond_fn, body_fn), strict=True):
-            given = unflatten(iter([_carried(domain, graph, leaf) for leaf in leaves]), tree, domain.put)
+
+        def run(function: Any, has_gradients: bool) -> tuple[SubGraph, Body]:
+            graph = SubGraph(around)
+            copies = [_carried(domain, graph, leaf, has_gradients) for leaf in leaves]
+            given = domain.elements(unflatten(iter(copies), tree, domain.put))
             may_not_run = function is body_fn
-            bodies.append(Body(domain, "while_loop", function, domain.elements(given), graph, may_not_run=may_not_run))
-        cond, body = bodies
+            return graph, Body(domain, "while_loop", function, given, graph, may_not_run=may_not_run)
+
+        (one, cond), (other, body) = run(cond_fn, False), _with_gradients(partial(run, body_fn), leaves)
+        graphs = [one, other]
         if not _is_condition(cond):
             raise GraphBreak("op_raises_on_fake", what="while_loop", error="RuntimeError")
         _one_tree("while_loop", [_as_tuple(tree), _as_tuple(body.tree)])
@@ -199,10 +203,22 @@ def _is_condition(cond: Body) -> bool:
     return isinstance(leaf, NumberValue) and isinstance(leaf.number, torch.SymBool)
 
 
-def _carried(domain: SymbolicDomain, graph: SubGraph, leaf: Any) -> Value:
+def _with_gradients(run: Callable[[bool], tuple[SubGraph, Body]], leaves: Sequence[Any]) -> tuple[SubGraph, Body]:
+    """The body of a loop, with carried tensors that require gradients if those of any round do.
+
+    An autograd.Function, or a question for `requires_grad`, is captured as it is with such tensors.
+    """
+    if not torch.is_grad_enabled() or any(isinstance(leaf, TensorValue) and leaf.fake.requires_grad for leaf in leaves):
+        return run(torch.is_grad_enabled())
+    found = run(False)
+    returned = [leaf.fake for leaf in found[1].leaves if isinstance(leaf, TensorValue)]
+    return run(True) if any(fake.requires_grad for fake in returned) else found
+
+
+def _carried(domain: SymbolicDomain, graph: SubGraph, leaf: Any, has_gradients: bool) -> Value:
     """The value that the function receives for a carried leaf, in any iteration."""
     if not is_int(leaf):
-        return _argument(domain, graph, leaf, _copy_of(domain, leaf))
+        return _argument(domain, graph, leaf, _copy_of(domain, leaf, has_gradients))
     number = unknown_int(domain)
     return NumberValue(number, graph.argument("carried", number))
 
@@ -232,11 +248,15 @@ def _scan(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: di
         elements = [_to_front(domain, element, dim, is_reversed) for element in elements]
         count = _leading_size("scan", elements)
         around = domain.state.graph
-        graph = SubGraph(around)
-        values = [_argument(domain, graph, leaf, _copy_of(domain, leaf)) for leaf in carried]
-        slices = [_argument(domain, graph, x, _slice_of(domain, x)) for x in elements]
-        given = [unflatten(iter(values), carried_tree, domain.put), unflatten(iter(slices), tree, domain.put)]
-        body = Body(domain, "scan", combine_fn, given, graph)
+
+        def run(has_gradients: bool) -> tuple[SubGraph, Body]:
+            graph = SubGraph(around)
+            values = [_argument(domain, graph, leaf, _copy_of(domain, leaf, has_gradients)) for leaf in carried]
+            slices = [_argument(domain, graph, x, _slice_of(domain, x)) for x in elements]
+            given = [unflatten(iter(values), carried_tree, domain.put), unflatten(iter(slices), tree, domain.put)]
+            return graph, Body(domain, "scan", combine_fn, given, graph)
+
+        graph, body = _with_gradients(run, [*carried, *elements])
         if not body.tree or body.tree[0] is not tuple or body.tree[1] != 2:
             raise GraphBreak("op_raises_on_fake", what="scan", error="RuntimeError")
         next_tree, out_tree = body.tree[2]
@@ -392,12 +412,14 @@ def _slice_of(domain: SymbolicDomain, x: TensorValue) -> torch.Tensor:
         return x.fake.select(0, 0)
 
 
-def _copy_of(domain: SymbolicDomain, leaf: Any) -> torch.Tensor:
-    """A new fake like this one: the tensor is another one in each iteration."""
+def _copy_of(domain: SymbolicDomain, leaf: Any, has_gradients: bool) -> torch.Tensor:
+    """A new fake like this one: the tensor is another one in each iteration. has_gradients: if it can, it requires gradients."""
     if not isinstance(leaf, TensorValue) or leaf.fake.layout is not torch.strided:
         unsupported("a loop that carries it", leaf)
     with domain.state.fake_mode:
-        return leaf.fake.clone()
+        copy = leaf.fake.clone()
+    can_have = copy.dtype.is_floating_point or copy.dtype.is_complex
+    return copy.requires_grad_() if has_gradients and can_have and not copy.requires_grad else copy
 
 
 def _node(domain: SymbolicDomain, operator: Any, args: tuple[Any, ...], parts: list[Any]) -> list[Value]:

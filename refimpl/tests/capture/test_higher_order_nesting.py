@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import refimpl
 from refimpl._torch import hop_map
+from refimpl._torch import hop_scan as scan
 from refimpl.tests.capture.capturing import assert_agrees_at, captured_with, each_of
 
 map_over: Any = hop_map
@@ -133,6 +134,40 @@ def test_values_and_gradients_are_those_of_eager(program: Callable[..., Any], ba
     captured = refimpl.compile(program, backend=backend, fullgraph=is_whole)
     calls = map(torch.tensor, ([0.3, 0.2, 0.5], [-0.3, 0.2, -0.5], [0.1, -0.2, 0.3]))
     assert_agrees_at(program, captured, *calls, is_exact=False)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_function_in_a_scan_keeps_its_backward(backend: str) -> None:
+    """The initial carry requires no gradient, but later ones do. (torch's own scan derives the operators of forward instead.)"""
+
+    def looped(x: Any) -> Any:
+        carry = torch.ones(2)
+        for row in x:
+            carry = Tripled.apply(carry, 3.0) * row
+        return carry
+
+    captured = refimpl.compile(
+        lambda x: scan(lambda carry, row: (Tripled.apply(carry, 3.0) * row, row * 1), torch.ones(2), x)[0],
+        backend=backend, fullgraph=True,
+    )  # fmt: skip
+    found = []
+    for function in (captured, looped):
+        x = torch.linspace(0.5, 2.0, 6).view(3, 2).requires_grad_()
+        y = function(x)
+        found.append((y, torch.autograd.grad(y.sum(), x)))
+    torch.testing.assert_close(*found)
+
+
+def test_a_scan_may_return_its_carry_in_other_containers() -> None:
+    x = torch.arange(6.0).view(2, 3)
+    captured = refimpl.compile(lambda x: scan(lambda c, r: ((c + r,), r * 2), x[0] * 0, x), fullgraph=True)
+    torch.testing.assert_close(captured(x), ((x.sum(0),), x * 2))
+
+
+def test_a_predicate_that_is_no_condition_raises_as_in_eager() -> None:
+    for pred in ("yes", None, [True]):
+        with pytest.raises(RuntimeError):
+            refimpl.compile(lambda x, p=pred: torch.cond(p, torch.sin, torch.cos, (x,)))(torch.ones(2))
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
