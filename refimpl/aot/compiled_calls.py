@@ -34,7 +34,7 @@ from refimpl.aot.assigned_state import Assignment, call_and_read_assigned
 from refimpl.aot.call_checks import ModuleState, StateReader, leaf_check, leaf_key, shared_memory
 from refimpl.aot.compile_program import CompiledProgram
 from refimpl.aot.functional_program import FunctionalProgram, ProgramFacts
-from refimpl.aot.runtime.eager_calls import INSIDE_TRANSFORM
+from refimpl.aot.runtime.eager_calls import INSIDE_TRANSFORM, is_untraceable
 from refimpl.aot.runtime.graph_call import FlatCall
 from refimpl.symbolic.shape_env import ShapeEnv
 
@@ -211,7 +211,10 @@ class _Entry:
 
     def serves(self, key: CallKey, leaves: list[Any], module: torch.nn.Module | None) -> bool:
         """Whether the compiled code can be used for a call."""
-        if self.key != key or not self.check(leaves):
+        try:
+            if self.key != key or not self.check(leaves):
+                return False
+        except RuntimeError:  # a nested tensor has no sizes to compare
             return False
         for guard in self.guards:
             if not guard(leaves):
@@ -274,6 +277,8 @@ def compiled_by_call(
         for entry in entries:
             if entry.serves(key, leaves, module):
                 return entry.unflatten(entry.call(leaves))
+        if any(map(is_untraceable, leaves)):
+            return fn(*args, **kwargs)
         entry = made(key, state, leaves, pytree.tree_flatten((args, kwargs))[1])
         return entry.unflatten(entry.call(leaves))
 

@@ -23,6 +23,13 @@ def is_new_leaf(tensor: torch.Tensor) -> bool:
     return tensor.requires_grad and history_of(tensor, forbidden=tensor) is None
 
 
+def is_hooked(value: Any) -> bool:
+    """Whether it is a tensor with hooks on its gradient."""
+    if not isinstance(value, torch.Tensor):
+        return False
+    return bool(value._backward_hooks) or bool(getattr(value, "_post_accumulate_grad_hooks", None))
+
+
 def has_gradient_of_base(tensor: torch.Tensor) -> bool:
     """Whether it is a view, made in no_grad mode, of a base that requires a gradient. A remade view requires one as well."""
     base = tensor._base

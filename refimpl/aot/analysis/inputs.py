@@ -314,6 +314,7 @@ class Start:
     version: int
     geometry: Geometry | None
     storage: int | None
+    num_bytes: Any  # of the storage
     requires_grad: bool
     overlaps_itself: bool
 
@@ -325,9 +326,17 @@ class Start:
             version_of(tensor),
             geometry,
             None if geometry is None else storage_key(tensor),
+            None if geometry is None else tensor.untyped_storage().nbytes(),
             tensor.requires_grad,
             geometry is not None and overlaps_itself(tensor),
         )
+
+    def has_less_memory(self, tensor: torch.Tensor) -> bool:
+        """Whether its storage is the same and has become smaller. Symbolic sizes are not compared."""
+        if type(self.num_bytes) is not int or Geometry.of(tensor) is None or self.is_elsewhere(tensor):
+            return False
+        now = tensor.untyped_storage().nbytes()
+        return type(now) is int and now < self.num_bytes
 
     def is_elsewhere(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor has another storage now."""

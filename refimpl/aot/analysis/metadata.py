@@ -173,6 +173,10 @@ class ProgramAnalysis:
     refused: tuple[tuple[int, Exception], ...] = ()
     lacks_formula: bool = False
     """Whether an operator on a tensor with gradient has no derivative formula."""
+    hooks_inputs: bool = False
+    """Whether the program registers hooks on its arguments."""
+    shrinks_storage: bool = False
+    """Whether the program frees memory of an argument, by `x.untyped_storage().resize_(0)`, which no trace records."""
     # For each returned gradient, the tangents for which autograd returns it although it is not computed from them
     # (gradient_dependences), such as the zeros of `sgn`; () if there are none.
     given_unread: tuple[frozenset[int], ...] = ()

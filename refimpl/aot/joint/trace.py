@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import torch
 
 from refimpl._torch import FakeTensor, FakeTensorMode, PlainCodeGen, without_saved_tensors_hooks
-from refimpl.aot.analysis.autograd_graph import freed_together, is_new_leaf, lacks_formula
+from refimpl.aot.analysis.autograd_graph import freed_together, is_hooked, is_new_leaf, lacks_formula
 from refimpl.aot.analysis.data_assignments import DataAssignmentsMode, refuse_unseen
 from refimpl.aot.analysis.fake_arguments import CapturedInputsMode, unrelated_alias, with_history
 from refimpl.aot.analysis.inputs import (
@@ -392,9 +392,16 @@ class _JointTraceState:
             backward_writes=tuple(self.backward_writes),
             refused=() if backward is None else tuple((differentiable[o], error) for o, error in backward.refused),
             lacks_formula=gradients.lacks_formula,
+            hooks_inputs=any(map(is_hooked, self._inputs)),
+            shrinks_storage=self._shrinks_storage(),
             owned=() if self.outer is not None else owned_outputs(outputs),
             argument_mutations=tuple((i, mutation) for i, mutation in changes if mutation is not None),
         )
+
+    def _shrinks_storage(self) -> bool:
+        """Whether an input has less memory than it had, in the same storage: no operator does that."""
+        pairs = zip(self._inputs, self._starts, strict=True)
+        return any(start is not None and start.has_less_memory(tensor) for tensor, start in pairs)
 
     def _prepare_inputs(self, primals: list[Any]) -> None:
         self._inputs: list[Any] = []

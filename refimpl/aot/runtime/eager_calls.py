@@ -13,7 +13,16 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from refimpl._torch import forward_mode_level, has_saved_tensors_hooks, is_inside_function_transform, storage_key
+from refimpl._torch import (
+    creation_meta_named,
+    creation_of_view,
+    forward_mode_level,
+    has_saved_tensors_hooks,
+    is_functorch_wrapped_tensor,
+    is_inside_function_transform,
+    is_traceable_wrapper_subclass,
+    storage_key,
+)
 from refimpl.aot.analysis.inputs import InputPlan
 from refimpl.aot.analysis.metadata import Geometry, ProgramAnalysis
 from refimpl.aot.analysis.subclasses import dense_parts
@@ -52,6 +61,28 @@ WITHOUT_FORMULA = EagerCondition(
     "alone. Autograd differentiates the operators that the kernel calls, which a graph does not show.",
     holds=lambda args: True,
 )
+HOOKED_INPUTS = EagerCondition(
+    reason="The program registers hooks on an argument. They also receive the gradients of uses outside of the program, which no "
+    "graph sees.",
+    holds=lambda args: True,
+)
+SHRUNK_STORAGE = EagerCondition(
+    reason="The program resizes the storage of an argument, which is no operator. A graph would not do it.",
+    holds=lambda args: True,
+)
+FREED_ARGUMENT = EagerCondition(
+    reason="An argument has no memory for its elements: the program is expected to resize its storage, which is no operator.",
+    holds=lambda args: True,
+)
+RESHAPED_LEAF = EagerCondition(
+    reason="The program changes the shape of a leaf in no_grad mode. Its gradient has the new shape, and autograd checks "
+    "gradients against the shape at the time of the call.",
+    holds=lambda args: True,
+)
+FORBIDDEN_VIEW = (
+    "The program writes to a view for which autograd refuses that: one of several results of an operator (`unbind`), or made in "
+    "no_grad mode. A graph has no such views. Eager mode raises autograd's error, at the write or at the next use."
+)
 WATCHED_VIEW = (
     "A hook or retain_grad waits for the gradient of a view, and the program writes to its memory. Autograd then makes the "
     "view's history again, and the hooks stay with the uses from before. A graph has one place for the gradient of an argument."
@@ -69,6 +100,17 @@ def eager_conditions(
         found.append(HOOKS_ON_REFUSED)
     if analysis.lacks_formula:
         found.append(WITHOUT_FORMULA)
+    if analysis.hooks_inputs:
+        found.append(HOOKED_INPUTS)
+    if analysis.shrinks_storage:
+        found.append(SHRUNK_STORAGE)
+    if any(map(_is_freed, args)):
+        found.append(FREED_ARGUMENT)
+    if _reshapes_leaf(args, analysis):
+        found.append(RESHAPED_LEAF)
+    is_forbidden = _forbidden_view_written(args, plan, analysis)
+    if is_forbidden is not None:
+        found.append(EagerCondition(reason=FORBIDDEN_VIEW, holds=is_forbidden))
     is_watched = _watched_view_written(args, plan, analysis.mutated_inputs, captured)
     if is_watched is not None:
         found.append(EagerCondition(reason=WATCHED_VIEW, holds=is_watched))
@@ -120,6 +162,85 @@ def _watched_view_written(
         return not places.isdisjoint(map(_place, watched))
 
     return holds
+
+
+def _reshapes_leaf(args: Sequence[Any], analysis: ProgramAnalysis) -> bool:
+    """Whether an argument that is a leaf has another shape afterwards. `place` takes care of other memory."""
+    slots = [info.mutation for info in analysis.inputs if info.requires_grad and info.is_leaf]
+    views = [mutation for i, mutation in analysis.argument_mutations if args[i].requires_grad and args[i].is_leaf]
+    return any(m is not None and m.geometry is not None and not m.sets_storage for m in (*slots, *views))
+
+
+def is_untraceable(leaf: Any) -> bool:
+    """Whether it is a tensor that no fake tensor stands for: nested with strides, or of a class that changes what operators do.
+
+    The class of a wrapper subclass, which has `__tensor_flatten__`, is that of its fake tensor too. A call with any other such
+    tensor runs in eager mode.
+    """
+    if not isinstance(leaf, torch.Tensor) or is_traceable_wrapper_subclass(leaf):
+        return False
+    if leaf.is_nested:
+        return True
+    kind = type(leaf)
+    if kind.__module__.startswith(_TORCH_SUBCLASSES):  # fake tensors, in a trace of something else
+        return False
+    return any(_attribute_of(kind, name) not in known for name, known in _PLAIN_HOOKS)
+
+
+def _attribute_of(kind: Any, name: str) -> Any:
+    found = getattr(kind, name)
+    return getattr(found, "__func__", found)  # of a class method, the function
+
+
+# What `__torch_function__` and `__torch_dispatch__` of a class are if operators treat its tensors as any other.
+_PLAIN_HOOKS = tuple(
+    (name, [_attribute_of(kind, name) for kind in (torch.Tensor, torch.nn.Parameter)])
+    for name in ("__torch_function__", "__torch_dispatch__")
+)
+_TORCH_SUBCLASSES = "torch._subclasses"
+
+
+def _is_freed(arg: Any) -> bool:
+    """Whether it is a dense tensor with elements and without memory."""
+    if not isinstance(arg, torch.Tensor) or Geometry.of(arg) is None or is_traceable_wrapper_subclass(arg):
+        return False
+    if arg._is_zerotensor() or is_functorch_wrapped_tensor(arg) or arg.numel() == 0:
+        return False
+    return arg.untyped_storage().nbytes() == 0
+
+
+def _forbidden_view_written(
+    args: Sequence[Any], plan: InputPlan, analysis: ProgramAnalysis
+) -> Callable[[Sequence[Any]], bool] | None:
+    """A function that says whether the program writes to an argument that is a view on which autograd forbids it.
+
+    None if no argument may be one: the caller's views are asked at every call, since their kind is no part of a call's key.
+    """
+    written = [
+        (position, info.mutation.is_visible_to_autograd)
+        for slot, info in zip(plan.slots, analysis.inputs, strict=False)
+        if info.mutation is not None and not info.mutation.sets_storage
+        for position in slot.members
+    ]
+    views = [(p, gets) for p, gets in written if isinstance(arg := args[p], torch.Tensor) and arg._base is not None]
+    if not views:
+        return None
+
+    def holds(leaves: Sequence[Any]) -> bool:
+        if not torch.is_grad_enabled():
+            return False
+        return any(_is_forbidden(leaves[position], gets_history) for position, gets_history in views)
+
+    return holds
+
+
+def _is_forbidden(view: torch.Tensor, gets_history: bool) -> bool:
+    if view._base is None or view.is_inference() or not (gets_history or view.requires_grad):
+        return False
+    return creation_of_view(view) != _PLAIN_VIEW
+
+
+_PLAIN_VIEW = creation_meta_named("DEFAULT")
 
 
 def _may_be_watched(arg: Any) -> bool:
