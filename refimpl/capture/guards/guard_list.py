@@ -223,7 +223,7 @@ def _facts(value: str, seen: TensorFacts, constant: Constant) -> str:
 
 
 _FEW = 4  # up to this many tensors, separate conditions are faster than loops in C
-_keys_number: Any = type(tensor_keys(torch.empty(0))).raw_repr
+_keys_number: Any = type(tensor_keys(torch.empty(0, device="cpu"))).raw_repr
 _fields: Any = torch.Tensor
 _dtype, _device, _requires_grad = map(attrgetter, ("dtype", "device", "requires_grad"))
 _shape = _fields.size

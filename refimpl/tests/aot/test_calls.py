@@ -373,3 +373,17 @@ def test_nodes_of_a_captured_graph_keep_their_lines(front_end: Callable[..., Any
     front_end(program, backend=backend)(torch.ones(3, requires_grad=True)).sum().backward()
     assert "y = x.cos() * 2" in lines["forward"]
     assert "return y.sin()" in lines["backward"]
+
+
+@pytest.mark.parametrize("made", [lambda: torch.tensor([1, 2]), lambda: torch.zeros(2), lambda: torch.tensor(1.0) + 1])
+def test_constants_under_a_default_device_without_data(made: Callable[[], torch.Tensor]) -> None:
+    """Their graph has a constant that no operator reads."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return made(), x + 1
+
+    for compiled in (compile_aot(program), refimpl.compile(program, backend="aot_eager")):
+        with torch.device("meta"):
+            constant, result = compiled(torch.ones(2, device="cpu"))
+        assert (constant.device.type, constant.dtype, constant.shape) == ("meta", made().dtype, made().shape)
+        assert result.tolist() == [2, 2]

@@ -26,7 +26,7 @@ from refimpl.trace.dtypes import common_dtype
 Tensor = torch.Tensor
 
 # Eager's kernel has this constant in float32 for every dtype.
-_SIXTH = float(torch.tensor(1 / 6, dtype=torch.float32))
+_SIXTH = float(torch.tensor(1 / 6, dtype=torch.float32, device="cpu"))
 
 
 @pointwise(aten.sigmoid_backward.default, accepts=FLOATS_AND_COMPLEX)

@@ -26,7 +26,7 @@ from refimpl.trace.decompositions.registry import aten, rule
 Tensor = torch.Tensor
 NONE, MEAN, SUM = 0, 1, 2
 # Eager's kernel has this constant in float32 for every dtype.
-_LEAST_VARIANCE = float(torch.tensor(1e-12, dtype=torch.float32))
+_LEAST_VARIANCE = float(torch.tensor(1e-12, dtype=torch.float32, device="cpu"))
 
 
 def reduce_loss(loss: Tensor, reduction: int) -> Tensor:
