@@ -175,6 +175,8 @@ class ProgramAnalysis:
     """Whether an operator on a tensor with gradient has no derivative formula."""
     hooks_inputs: bool = False
     """Whether the program registers hooks on its arguments."""
+    hides_alias: bool = False
+    """Whether a result that the graph computes as a tensor of its own shares memory with an input."""
     shrinks_storage: bool = False
     """Whether the program frees memory of an argument, by `x.untyped_storage().resize_(0)`, which no trace records."""
     # For each returned gradient, the tangents for which autograd returns it although it is not computed from them

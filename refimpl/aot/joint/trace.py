@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from refimpl._torch import FakeTensor, FakeTensorMode, PlainCodeGen, without_saved_tensors_hooks
+from refimpl._torch import FakeTensor, FakeTensorMode, PlainCodeGen, storage_key, without_saved_tensors_hooks
 from refimpl.aot.analysis.autograd_graph import freed_together, is_hooked, is_new_leaf, lacks_formula
 from refimpl.aot.analysis.data_assignments import DataAssignmentsMode, refuse_unseen
 from refimpl.aot.analysis.fake_arguments import CapturedInputsMode, unrelated_alias, with_history
@@ -39,6 +39,7 @@ from refimpl.aot.analysis.metadata import (
     InputMutation,
     NeedsMore,
     OutputInfo,
+    OutputKind,
     ProgramAnalysis,
     TangentInfo,
     TraceNeeds,
@@ -224,7 +225,7 @@ class _JointTraceState:
         before = [(v, self._known.node_of(v)) for v in self._forward.values if isinstance(v, torch.Tensor)]
         gradients = self._record_gradients()
         self._read_written_inputs_late(before)
-        self.analysis = self._program_analysis(infos, changes, outputs, gradients)
+        self.analysis = self._program_analysis(infos, changes, results, outputs, gradients)
         if self.outer is not None:
             return self.outer.flattened(self.leaves, self._forward.values, gradients.returned, self.tangents)
         return [*self._forward.values, *gradients.returned, *self.backward_writes.values()]
@@ -371,6 +372,7 @@ class _JointTraceState:
         self,
         infos: Sequence[InputInfo],
         changes: Sequence[tuple[int, InputMutation | None]],
+        results: Sequence[Any],
         outputs: Sequence[OutputInfo],
         gradients: _Gradients,
     ) -> ProgramAnalysis:
@@ -394,6 +396,7 @@ class _JointTraceState:
             lacks_formula=gradients.lacks_formula,
             hooks_inputs=any(map(is_hooked, self._inputs)),
             shrinks_storage=self._shrinks_storage(),
+            hides_alias=self._hides_alias(results, outputs),
             owned=() if self.outer is not None else owned_outputs(outputs),
             argument_mutations=tuple((i, mutation) for i, mutation in changes if mutation is not None),
         )
@@ -402,6 +405,19 @@ class _JointTraceState:
         """Whether an input has less memory than it had, in the same storage: no operator does that."""
         pairs = zip(self._inputs, self._starts, strict=True)
         return any(start is not None and start.has_less_memory(tensor) for tensor, start in pairs)
+
+    def _hides_alias(self, results: Sequence[Any], outputs: Sequence[OutputInfo]) -> bool:
+        """Whether a result shares memory with an input, and the graph computes it as a tensor of its own.
+
+        An input that `torch.sin(x, out=y)` enlarges is the operator's result from there on, and its views are views of that."""
+        pairs = zip(self._inputs, self._starts, strict=True)
+        kept = {s.storage for t, s in pairs if s is not None and s.storage is not None and not s.is_elsewhere(t)}
+        own = [
+            result
+            for result, info in zip(results, outputs, strict=True)
+            if info.kind in (OutputKind.FRESH, OutputKind.VIEW_OF_INTERMEDIATE) and not info.is_put
+        ]
+        return any(Geometry.of(result) is not None and storage_key(result) in kept for result in own)
 
     def _prepare_inputs(self, primals: list[Any]) -> None:
         self._inputs: list[Any] = []
@@ -450,6 +466,8 @@ class _JointTraceState:
             self.outer.node_of(results)
         elif any(layout_of(result) is not None for result in results):
             raise NeedsMore(replace(self.needs, wrappers=True))
+        else:  # a constant, which no operator has read, has its node before the graph is analysed
+            self._known.node_of(results)
         return results
 
     def _analyse(

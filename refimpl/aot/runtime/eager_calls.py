@@ -70,6 +70,11 @@ SHRUNK_STORAGE = EagerCondition(
     reason="The program resizes the storage of an argument, which is no operator. A graph would not do it.",
     holds=lambda args: True,
 )
+HIDDEN_ALIAS = EagerCondition(
+    reason="A result shares the memory of an argument in a way that no list of view operators tells, as a view of an `out=` that "
+    "the program enlarges. The graph would give a tensor of its own.",
+    holds=lambda args: True,
+)
 FREED_ARGUMENT = EagerCondition(
     reason="An argument has no memory for its elements: the program is expected to resize its storage, which is no operator.",
     holds=lambda args: True,
@@ -104,6 +109,8 @@ def eager_conditions(
         found.append(HOOKED_INPUTS)
     if analysis.shrinks_storage:
         found.append(SHRUNK_STORAGE)
+    if analysis.hides_alias:
+        found.append(HIDDEN_ALIAS)
     if any(map(_is_freed, args)):
         found.append(FREED_ARGUMENT)
     if _reshapes_leaf(args, analysis):

@@ -129,6 +129,12 @@ def filled(x: Tensor, y: Tensor) -> Tensor:
     return x * 2
 
 
+def enlarged(x: Tensor, y: Tensor) -> Tensor:
+    torch.sin(x, out=y)
+    y.add_(1)
+    return y.view(-1)
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], Sequence[Any]]]] = {
     "a leaf is transposed": (transposed, lambda: [_leaf_of_its_own()]),
     "a leaf that is a view is transposed": (transposed, lambda: [_leaf()]),
@@ -142,6 +148,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], Sequence[Any]]]] = {
     "a view made in no_grad mode": (written_first, _view_without_gradients),
     "a row gets a history": (written_by, lambda: [torch.ones(3, requires_grad=True), *torch.ones(2, 3).unbind(0)]),
     "an argument without memory": (filled, lambda: [_without_memory(), torch.ones(2, 3)]),
+    "an enlarged argument is viewed": (enlarged, lambda: [torch.ones(2, 3), torch.empty(0)]),
     "an argument is freed": (freed, lambda: [torch.ones(2, 3)]),
     "__torch_function__": (lambda x: torch.sin(x) * x, lambda: [torch.ones(3).as_subclass(Cosine)]),
     "__torch_function__ in a list": (lambda xs: torch.sin(xs[0]) + 1, lambda: [[torch.ones(3).as_subclass(Cosine)]]),
@@ -161,10 +168,12 @@ def seen(function: Callable[..., Any], arguments: Sequence[Any]) -> list[Any]:
         return [part.tolist() for part in result.unbind()]
     if result.requires_grad:
         torch.autograd.backward([result, *others], [torch.ones_like(t) for t in (result, *others)])
-    freed_now = [a.untyped_storage().nbytes() for a in arguments if isinstance(a, Tensor)]
-    written = [a.tolist() for a in arguments if isinstance(a, Tensor) and a.untyped_storage().nbytes()]
+    tensors = [a for a in arguments if isinstance(a, Tensor)]
+    freed_now = [a.untyped_storage().nbytes() for a in tensors]
+    shared = [a.untyped_storage()._cdata == result.untyped_storage()._cdata for a in tensors]
+    written = [a.tolist() for a in tensors if a.untyped_storage().nbytes()]
     gradients = [None if leaf.grad is None else leaf.grad.tolist() for leaf in leaves]
-    return [type(result), result.tolist(), freed_now, written, gradients]
+    return [type(result), result.tolist(), shared, freed_now, written, gradients]
 
 
 @pytest.mark.parametrize("way", WAYS)
