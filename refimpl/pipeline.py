@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 from refimpl.aot import options as aot_options
+from refimpl.aot.analysis.fake_arguments import forget_arguments
 from refimpl.aot.compile_program import CompiledProgram, PartitionedProgram, compile_graphs, partition, wrap
 from refimpl.aot.compiled_calls import compiled_by_call
 from refimpl.aot.functional_program import (
@@ -74,6 +75,7 @@ def compile_program(request: ProgramRequest) -> CompiledProgram:
         partitioned = partition(program, request.config)
         if kept is not None:
             kept.save(partitioned)
+        forget_arguments(program.traced.fake_mode, request.args)
     graphs = compile_graphs(partitioned, request.config)
     return wrap(graphs, request)
 

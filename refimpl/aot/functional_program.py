@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 import torch
 
-from refimpl._torch import FakeTensor, FakeTensorMode, leaving_transforms
+from refimpl._torch import FakeTensor, FakeTensorMode, UnsupportedOperatorException, leaving_transforms
 from refimpl.aot.analysis.fake_arguments import fake_mode_for, fake_slots
 from refimpl.aot.analysis.inputs import InputPlan, alias_groups, base_of, plan_for, storage_groups
-from refimpl.aot.analysis.metadata import NeedsMore, ProgramAnalysis, TraceNeeds
+from refimpl.aot.analysis.metadata import InputMutation, NeedsMore, ProgramAnalysis, TraceNeeds
 from refimpl.aot.analysis.subclasses import ProgramLayout, dense_count
 from refimpl.aot.in_graph_mutations import with_flat_writes
 from refimpl.aot.joint.gradient_dependences import gradient_dependences, gradient_histories
@@ -23,12 +23,13 @@ from refimpl.aot.joint.repeated_draws import merge_repeated_draws
 from refimpl.aot.joint.trace import FlatFunction, JointOptions, TracedProgram, TraceInputs, trace_program
 from refimpl.aot.options import AOTConfig, current_settings
 from refimpl.aot.rng import RandomStates, functionalize_random
-from refimpl.errors import UnsupportedByRefimpl
+from refimpl.errors import RefimplError, UnsupportedByRefimpl
 from refimpl.functionalize import AliasGroup, AliasMap, SymbolicMemory, functionalize_graph
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.metadata import note
 from refimpl.trace.options import TraceOptions
 
+_RAISED_FOR_SYMBOLS = (RuntimeError, ValueError, UnsupportedOperatorException)
 _AS_STRIDED = torch.ops.aten.as_strided.default
 
 
@@ -224,10 +225,16 @@ def functional_program(request: ProgramRequest) -> FunctionalProgram:
     """Trace a program with its backward, and functionalize the graph.
 
     If symbolic sizes do not tell which memory the program writes to, it is compiled for static sizes. Raises SymbolicMemory if
-    these are unknown, because the arguments are fake.
+    these are unknown, because the arguments are fake. Sizes are static too if the trace raises for symbolic ones, as `resize_`
+    and many operators of sparse tensors do.
     """
-    traced = trace(request)
     static = request.for_these_sizes()
+    try:
+        traced = trace(request)
+    except _RAISED_FOR_SYMBOLS as error:
+        if static is None or (isinstance(error, RefimplError) and not isinstance(error, UnsupportedByRefimpl)):
+            raise
+        return functional_program(static)  # an error that has nothing to do with symbols is raised again
     if static is not None and _has_unknown_places(traced, request):
         return functional_program(static)
     try:
@@ -352,9 +359,18 @@ def _has_unknown_places(traced: TracedProgram, request: ProgramRequest) -> bool:
         reaches_beyond = bool(traced.graph_module.graph.find_nodes(op="call_function", target=_AS_STRIDED))
         if storage_groups(slots) if reaches_beyond else alias_groups(slots):
             return True
-    if any(info.mutation is not None and info.mutation.overlaps_itself for info in traced.analysis.inputs):
+    mutations = [info.mutation for info in traced.analysis.inputs if info.mutation is not None]
+    if any(mutation.overlaps_itself or _has_unreturned_sizes(mutation) for mutation in mutations):
         return True
     return any(slot.is_base for slot in _needed_plan(request.real_args, traced, merges_duplicates=True).slots)
+
+
+def _has_unreturned_sizes(mutation: InputMutation) -> bool:
+    """Whether an input gets a symbolic shape that is no output of the graph, as a wrapper subclass does."""
+    geometry = mutation.geometry
+    if geometry is None or mutation.numbers:
+        return False
+    return any(type(n) is not int for n in (*geometry.size, *geometry.stride, geometry.offset))
 
 
 def _is_symbolic(fake_mode: FakeTensorMode, config: AOTConfig) -> bool:

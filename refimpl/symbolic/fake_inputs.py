@@ -79,6 +79,13 @@ class InputFaker:
         """A second fake of a tensor, with static sizes, in the storage of the first, whose sizes may have changed since."""
         return self._make(tensor, as_source(source), ALL_STATIC)
 
+    def forget(self) -> None:
+        """Drop the references to real tensors, once all inputs of the trace are made.
+
+        `torch.utils.swap_tensors`, which `Module.to` calls on request, refuses tensors with weak references."""
+        self._fakes = WeakTensorKeyDictionary()
+        self._storages = {}
+
     def _make(self, tensor: torch.Tensor, source: Source, policy: InputPolicy | None) -> torch.Tensor:
         if isinstance(tensor, FakeTensor):
             if tensor.fake_mode is self.fake_mode:

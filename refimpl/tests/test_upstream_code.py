@@ -28,8 +28,7 @@ from refimpl.tests.upstream_code import (
 
 Tensor = torch.Tensor
 TRACED = programs_of("trace")
-REFUSED = {"made_larger"}  # fake tensors with symbolic sizes cannot be resized
-COMPILED = [program for program in programs_of("aot")[::10] if program.name not in REFUSED]
+COMPILED = programs_of("aot")[::10]
 
 
 @pytest.mark.parametrize(

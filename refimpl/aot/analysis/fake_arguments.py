@@ -46,6 +46,13 @@ def fake_mode_for(values: Sequence[Any], *, dynamic: bool) -> FakeTensorMode:
     return mode
 
 
+def forget_arguments(fake_mode: FakeTensorMode, values: Sequence[Any]) -> None:
+    """Drop the references to real arguments after a trace. For fake arguments, the owner of their mode does so itself."""
+    if isinstance(fake_mode.shape_env, ShapeEnv) and not any(_modes_of(value) for value in values):
+        for faker in fake_mode.shape_env.fakers.values():
+            faker.forget()
+
+
 def _modes_of(value: Any) -> list[FakeTensorMode]:
     if isinstance(value, FakeTensor):
         return [value.fake_mode]

@@ -205,6 +205,7 @@ class CaptureState(OperatorState):
             restore_transforms(self.transforms)
         self.graph.fake_inputs = lambda sources, examples: None
         self.graph.examples.clear()
+        self.faker.forget()
         self._known.clear()
         self._frozen_dicts.clear()
         self._insides.clear()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 import refimpl
 from refimpl._torch import FakeTensorMode
@@ -387,3 +389,58 @@ def test_constants_under_a_default_device_without_data(made: Callable[[], torch.
             constant, result = compiled(torch.ones(2, device="cpu"))
         assert (constant.device.type, constant.dtype, constant.shape) == ("meta", made().dtype, made().shape)
         assert result.tolist() == [2, 2]
+
+
+def _resized(x: torch.Tensor) -> torch.Tensor:
+    return x.resize_(2, 2).mul_(3)
+
+
+def _transposed(x: torch.Tensor) -> torch.Tensor:
+    x.t_()
+    return x * 2
+
+
+def _tangent(x: torch.Tensor) -> torch.Tensor:
+    return torch.func.linearize(torch.sin, x)[1](torch.ones_like(x))
+
+
+WITHOUT_SYMBOLS: dict[str, tuple[Callable[..., torch.Tensor], Callable[[], torch.Tensor]]] = {
+    "resize_": (_resized, lambda: torch.arange(12.0).reshape(3, 4)),
+    "linearize": (_tangent, lambda: torch.arange(12.0).reshape(3, 4)),
+    "a sparse tensor": (lambda x: x * 2, lambda: torch.eye(3).to_sparse()),
+    "rows in compressed form": (lambda x: x @ torch.ones(3, 2), lambda: torch.eye(3).to_sparse_csr()),
+    "a jagged tensor": (
+        lambda x: x * 2,
+        lambda: torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged),
+    ),
+    "the shape of a wrapper": (_transposed, lambda: TwoTensor(torch.ones(2, 3), torch.zeros(2, 3))),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_SYMBOLS)
+def test_what_symbolic_sizes_do_not_serve_is_compiled_for_these_sizes(name: str) -> None:
+    program, make = WITHOUT_SYMBOLS[name]
+
+    def seen(function: Callable[..., torch.Tensor]) -> list[Any]:
+        argument = make()
+        return [[part.to_dense().tolist() for part in parts_of(t)] for t in (function(argument), argument)]
+
+    assert seen(compile_aot(program, dynamic=True)) == seen(program)
+
+
+def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
+    if isinstance(tensor, TwoTensor):
+        return [tensor.a, tensor.b]
+    return list(tensor.unbind()) if tensor.is_nested else [tensor]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("compiler", [compile_aot, functools.partial(refimpl.compile, backend="aot_eager")])
+def test_nothing_refers_to_arguments_after_a_call(compiler: Any, *, dynamic: bool) -> None:
+    """`swap_tensors` refuses tensors that somebody has weak references to."""
+    x, y = torch.ones(2, 3), torch.zeros(3)
+    compiled = compiler(lambda t: (t.mul_(2), t.view(-1)), dynamic=dynamic)
+    compiled(x)
+    torch.utils.swap_tensors(x, y)
+    assert x.tolist() == [0] * 3
+    assert y.tolist() == [[2] * 3] * 2
