@@ -219,7 +219,11 @@ class CapturedFunction:
             assert frame is not None
             return self._raising_again(error, [frame])
         result = segment.rebuild(out, kept)
-        return result if segment.after is None else self._after(segment, result)
+        if segment.after is None:
+            return result
+        state = [result]
+        del result, out, kept, args, kwargs
+        return self._after(segment, state)
 
     def run_as_it_is(self, *args: Any, **kwargs: Any) -> Any:
         """Calls a function that is excluded from capture, while the functions it calls are captured."""
@@ -255,22 +259,29 @@ class CapturedFunction:
                 raise
             return self._raising_again(error, frames)
         result = segment.rebuild(out, kept)
-        return result if segment.after is None else self._after(segment, result)
+        if segment.after is None:
+            return result
+        state = [result]
+        del result, out, kept, found, frames
+        return self._after(segment, state)
 
-    def _after(self, segment: Segment, state: Any) -> Any:
-        """Runs from a graph break to the end of the function. `state`: the contents of the frames there. Makes no frame between
-        two segments that follow each other directly.
+    def _after(self, segment: Segment, state: list[Any]) -> Any:
+        """Runs from a graph break to the end of the function. Makes no frame between two segments that follow each other
+        directly.
+
+        state: one item, the contents of the frames there. It is taken out of the list, and nothing here refers to it while the
+        program runs: an object that the program drops is freed as early as in eager.
         """
         while (after := segment.after) is not None:
             found, frames, at = None, None, None
             if segment.is_stepped:
-                outcome, frames, at = self._stepped(after.frames(state))
+                outcome, frames, at = self._stepped(after.frames(state.pop()))
                 if outcome is not None:
                     return outcome.value
             else:
-                found = self.cache.lookup(after.place, state)
+                found = self.cache.lookup(after.place, state[0])
             if found is None:
-                frames = frames or after.frames(state)
+                frames = frames or after.frames(state.pop())
                 try:
                     found = self._segment(frames)
                 except BaseException as error:
@@ -281,13 +292,14 @@ class CapturedFunction:
             try:
                 out = () if segment.call is None else _computed(segment, kept)
             except Exception as error:
-                frames = frames or after.frames(state)
+                frames = frames or after.frames(state.pop())
                 if segment.has_effects or not _handles(segment):
                     self._thrown(error, frames, at)
                     raise  # some effects have happened and others have not: the program cannot go on
                 return self._raising_again(error, frames)
-            state = segment.rebuild(out, kept)
-        return state
+            state = [segment.rebuild(out, kept)]
+            del out, kept, found
+        return state.pop()
 
     def _stepped(self, frames: list[FrameState]) -> tuple[Returned | None, list[FrameState], int | None]:
         """Runs the instruction at a graph break. Returns the function's result if it returns there, the frames, and the last

@@ -174,6 +174,11 @@ class SymbolicMachine(Machine):
             error.raised_at = self.at if handled is None else handled.raised_at
         super()._unwind(error, is_new=is_new)
 
+    def _reraise(self, error: Any) -> None:
+        if error is None and self._handled() is None:
+            self.frames[-1].offset -= 1  # the graph breaks, and the instruction runs again
+        super()._reraise(error)
+
     def _deliver(self, above: FrameState, signal: Returned | Yielded) -> None:
         if isinstance(signal, Returned) and above.code.is_generator and above.then is Then.PUSH:
             self._unwind(

@@ -178,13 +178,13 @@ _with_one(itertools.pairwise, steps.paired, _pairing, extra=(False,), leading=0)
 
 
 def _zip_rebuilt(emitter: Any, variables: _Variables) -> str:
-    iterators = _star(emitter, variables["iterators"]).removeprefix(", ")
-    return f"zip({iterators}, strict={emitter.expression(variables['strict'])})"
+    iterators = _star(emitter, variables["iterators"])
+    return f"zip(*(){iterators}, strict={emitter.expression(variables['strict'])})"
 
 
 def _longest(emitter: Any, variables: _Variables) -> str:
-    iterators = _star(emitter, variables["iterators"]).removeprefix(", ")
-    return f"{emitter.constant(itertools.zip_longest)}({iterators}, fillvalue={emitter.expression(variables['fillvalue'])})"
+    iterators = _star(emitter, variables["iterators"])
+    return f"{emitter.constant(itertools.zip_longest)}(*(){iterators}, fillvalue={emitter.expression(variables['fillvalue'])})"
 
 
 def plain_zip(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -495,6 +495,8 @@ class SymbolicDomain(Domain):
             if not isinstance(mapping, DictValue):
                 unsupported("`**` of a call", mapping)
             named = {self.constant_of(key, "a keyword"): value for key, value in mapping.items.values()}
+            if not all(isinstance(name, str) for name in named):
+                raising(TypeError, "keywords must be strings")
         return self.call(frame, function, self.elements(args), named)
 
     # ----------------------------------------------------------------------------------------------------- definitions

@@ -54,7 +54,7 @@ class AnyIteratorValue(Value):
 class IteratorValue(AnyIteratorValue):
     """An iterator over a sequence, dict or range. `position` is the number of items taken."""
 
-    __slots__ = ("is_exhausted", "items", "keys", "over", "position")
+    __slots__ = ("changes", "is_exhausted", "items", "keys", "over", "position")
 
     def __init__(self, over: Value, items: list[Value]) -> None:
         super().__init__()
@@ -62,6 +62,7 @@ class IteratorValue(AnyIteratorValue):
         self.items = items  # for a list, the list's own items, so that later changes are seen
         self.position = 0
         self.keys: list[Any] = []  # the dict's keys when the iterator was made
+        self.changes = 0  # how often keys had been added or removed by then
         self.is_exhausted = False
 
     def elements(self, domain: SymbolicDomain) -> list[Value]:

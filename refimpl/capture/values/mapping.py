@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING, Any
 
+from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import Source
 from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import NativeMethodValue
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 class DictValue(Value):
     """A dict, OrderedDict or defaultdict. `items` maps `domain.hash_key` of a key to the key's value and the item."""
 
-    __slots__ = ("class_", "items")
+    __slots__ = ("changed_at", "class_", "items", "removed")
     operand_rank = 1
 
     def __init__(
@@ -44,6 +45,8 @@ class DictValue(Value):
         super().__init__(source)
         self.items = items
         self.class_ = class_
+        self.removed: set[Any] = set()  # the keys that were removed, also those that were added again after that
+        self.changed_at: list[int] = []  # the positions in the segment at which keys were added or removed
 
     @property
     def kind(self) -> str:
@@ -117,11 +120,16 @@ class DictValue(Value):
         return _iterator_over(domain, self, self)
 
     def check_iterated(self, iterator: Any) -> None:
-        if len(self.items) != len(iterator.keys):
-            what = "OrderedDict mutated" if self.class_ is OrderedDict else "dictionary changed size"
-            raising(RuntimeError, f"{what} during iteration")
-        if [*self.items] != iterator.keys:
-            unsupported("iterating while keys change", self)
+        changed = self.changed_at[iterator.changes :]
+        if self.class_ is OrderedDict:
+            is_at_end = 0 < len(iterator.keys) == iterator.position  # it does not look at the dict any more
+            if changed and not is_at_end:
+                raising(RuntimeError, "OrderedDict mutated during iteration")
+        elif len(self.items) != len(iterator.keys):
+            raising(RuntimeError, "dictionary changed size during iteration")
+        elif changed:  # what follows depends on where the keys are in the table of CPython
+            reason = GraphBreak("unsupported_operation", what="iterating while keys change", kind=self.kind)
+            raise reason.restarting_at(changed[0])
 
     def contains(self, domain: SymbolicDomain, item: Value, inverted: bool) -> Value:
         return ConstantValue((domain.hash_key(item) in self.items) is not inverted)
@@ -142,16 +150,24 @@ class DictValue(Value):
         hashed = domain.hash_key(key)
         if hashed not in self.items:
             raise UserRaise(KeyError, [key])
-        domain.state.effects.will_change(self)
+        self.will_remove(domain, hashed)
         del self.items[hashed]
 
     # --------------------------------------------------------------------------------------------------- changing
+
+    def will_remove(self, domain: SymbolicDomain, *keys: Any) -> None:
+        """Must be called before keys are removed, or moved. keys: as in `items`."""
+        domain.state.effects.will_change(self)
+        self.removed.update(keys)
+        self.changed_at.append(domain.state.position())
 
     def put(self, domain: SymbolicDomain, key: Any, value: Value) -> None:
         """`self[key] = value`. If an equal key exists, it stays and only its item changes, as in Python."""
         key = domain.state.realize(key)
         hashed = domain.hash_key(key)
         domain.state.effects.will_change(self)
+        if hashed not in self.items:
+            self.changed_at.append(domain.state.position())
         self.items[hashed] = (self.items[hashed][0] if hashed in self.items else key, value)
 
     def update(self, domain: SymbolicDomain, pairs: list[tuple[Any, Any]]) -> None:
@@ -177,19 +193,21 @@ class DictValue(Value):
         return "{}" if self.class_ is dict else f"{emitter.constant(self.class_)}()"
 
     def write_back(self, emitter: Any, name: str, log: Any) -> None:
-        """Writes only the items that differ, if that gives the right order: an iterator over the dict may have begun."""
+        """Writes only the items that differ, if that gives the right order: an iterator over the dict may have begun. A key that
+        was removed and added again is removed here too, because such an iterator sees that.
+        """
         before, after = log.before(self), self.items
-        stays = [key for key in before if key in after]
+        stays = [key for key in before if key not in self.removed]
         if [*after][: len(stays)] != stays:
             pairs = [f"({emitter.expression(key)}, {emitter.expression(item)})" for key, item in after.values()]
             for line in (f"pairs = [{', '.join(pairs)}]", f"{name}.clear()", f"{name}.update(pairs)"):
                 emitter.line(line)
             return
-        gone = [f"del {name}[{emitter.expression(key)}]" for hashed, (key, _) in before.items() if hashed not in after]
+        gone = [f"del {name}[{emitter.expression(key)}]" for hashed, (key, _) in before.items() if hashed in self.removed]
         new = [
             f"{name}[{emitter.expression(key)}] = {emitter.expression(item)}"
             for hashed, (key, item) in after.items()
-            if hashed not in before or before[hashed][1] is not item
+            if hashed not in before or hashed in self.removed or before[hashed][1] is not item
         ]
         for line in (*gone, *new):
             emitter.line(line)
@@ -199,7 +217,10 @@ class DictValue(Value):
         return "{}"
 
     def iterator_rebuilt(self, emitter: Any, iterator: Any) -> str:
-        return advanced_by_steps(emitter, self, iterator)
+        changed = self.changed_at[iterator.changes :]
+        if changed:
+            raise GraphBreak("cannot_rebuild", kind="iterator over a changed dict").restarting_at(changed[0])
+        return advanced_by_steps(emitter, iterator.over, iterator)
 
 
 class DefaultDictValue(DictValue):
@@ -248,7 +269,7 @@ class DictViewValue(Value):
 
     @property
     def is_like_set(self) -> bool:
-        return self.which == "keys"
+        return self.which != "values"
 
     def truth(self, domain: SymbolicDomain) -> bool:
         return bool(self.over.items)
@@ -321,12 +342,12 @@ class DictViewValue(Value):
         return f"{{}}.{self.which}()"
 
     def iterator_rebuilt(self, emitter: Any, iterator: Any) -> str:
-        return advanced_by_steps(emitter, self, iterator)
+        return self.over.iterator_rebuilt(emitter, iterator)
 
 
 def _iterator_over(domain: SymbolicDomain, value: DictValue | DictViewValue, table: DictValue) -> Any:
     made = domain.iterator(value, value.elements(domain))
-    made.keys = list(table.items)
+    made.keys, made.changes = list(table.items), len(table.changed_at)
     return made
 
 
@@ -351,11 +372,17 @@ def _view(which: str) -> Method:
 def _pop(domain: SymbolicDomain, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
     key = domain.hash_key(args[0])
     if key in receiver.items:
-        domain.state.effects.will_change(receiver)
+        receiver.will_remove(domain, key)
         return receiver.items.pop(key)[1]
     if len(args) > 1:
         return args[1]
     raise UserRaise(KeyError, [domain.state.realize(args[0])])
+
+
+def _clear(domain: SymbolicDomain, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    receiver.will_remove(domain, *receiver.items)
+    receiver.items.clear()
+    return nothing()
 
 
 def _is_last(domain: SymbolicDomain, args: list[Any], kwargs: dict[str, Any]) -> bool:
@@ -373,8 +400,8 @@ def _pop_item(domain: SymbolicDomain, receiver: DictValue, args: list[Any], kwar
     if not receiver.items:
         name = "dictionary" if receiver.class_ is OrderedDict else "popitem(): dictionary"
         raising(KeyError, f"{name} is empty")
-    domain.state.effects.will_change(receiver)
     key = next(reversed(receiver.items) if is_last else iter(receiver.items))
+    receiver.will_remove(domain, key)
     return SequenceValue(tuple, list(receiver.items.pop(key)))
 
 
@@ -384,7 +411,7 @@ def _move_to_end(domain: SymbolicDomain, receiver: DictValue, args: list[Any], k
     key, is_last = domain.hash_key(args[0]), _is_last(domain, args[1:], kwargs)
     if key not in receiver.items:
         raise UserRaise(KeyError, [domain.state.realize(args[0])])
-    domain.state.effects.will_change(receiver)
+    receiver.will_remove(domain, key)
     moved = receiver.items.pop(key)
     rest = dict(receiver.items)
     if is_last:
@@ -417,5 +444,5 @@ def _missing(domain: SymbolicDomain, receiver: DictValue, args: list[Any], kwarg
 _DICT_METHODS: dict[str, Method] = {
     "get": _get, "keys": _view("keys"), "values": _view("values"), "items": _view("items"), "pop": _pop,
     "popitem": _pop_item, "move_to_end": _move_to_end, "setdefault": _set_default, "update": _update, "copy": _copy,
-    "__missing__": _missing, **COMMON_METHODS, **CHANGING_METHODS,
+    "__missing__": _missing, **COMMON_METHODS, **CHANGING_METHODS, "clear": _clear,
 }  # fmt: skip

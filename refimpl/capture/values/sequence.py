@@ -273,11 +273,12 @@ class SequenceValue(Value):
 class DequeValue(SequenceValue):
     """A deque."""
 
-    __slots__ = ("maxlen",)
+    __slots__ = ("changes", "maxlen")
 
     def __init__(self, items: list[Value], maxlen: int | None, source: Source | None = None) -> None:
         super().__init__(deque, items, source)
         self.maxlen = maxlen
+        self.changes = 0  # how often items were added, removed or rotated: an iterator must not go on after that
 
     def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         return ConstantValue(self.maxlen) if name == "maxlen" else super().load_attr(domain, name)
@@ -285,7 +286,22 @@ class DequeValue(SequenceValue):
     def call_method(
         self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
     ) -> Any:
-        return call_from(_DEQUE_METHODS, domain, self, name, args, kwargs)
+        result = call_from(_DEQUE_METHODS, domain, self, name, args, kwargs)
+        self.changes += name in _MOVING
+        return result
+
+    def extend(self, domain: SymbolicDomain, iterable: Any) -> None:
+        super().extend(domain, iterable)
+        self.changes += 1
+
+    def delete_item(self, domain: SymbolicDomain, key: Value) -> None:
+        super().delete_item(domain, key)
+        self.changes += 1
+
+    def iterate(self, domain: SymbolicDomain) -> Any:
+        made = super().iterate(domain)
+        made.items, made.changes = self.items, self.changes
+        return made
 
     def _element(self, key: Any) -> Value:
         if isinstance(key, slice):
@@ -301,10 +317,8 @@ class DequeValue(SequenceValue):
             self.items[:] = self.items[surplus:] if from_left else self.items[: len(self.items) - surplus]
 
     def check_iterated(self, iterator: Any) -> None:
-        if len(self.items) != len(iterator.items):
+        if self.changes != iterator.changes:
             raising(RuntimeError, "deque mutated during iteration")
-        if any(value is not item for value, item in zip(self.items, iterator.items, strict=True)):
-            unsupported("iterating while elements change", self)
 
     def rebuilt(self, emitter: Any) -> str:
         name = emitter.named(self, f"{emitter.constant(deque)}((), {self.maxlen})")
@@ -312,10 +326,16 @@ class DequeValue(SequenceValue):
         return name
 
     def write_back(self, emitter: Any, name: str, log: Any) -> None:
+        if not self.changes:  # only items were assigned, which an iterator over the deque may see
+            for index, item in enumerate(self.items):
+                emitter.line(f"{name}[{index}] = {emitter.expression(item)}")
+            return
         for line in (f"items = [{emitter.listed(self.items)}]", f"{name}.clear()", f"{name}.extend(items)"):
             emitter.line(line)
 
     def iterator_rebuilt(self, emitter: Any, iterator: Any) -> str:
+        if self.changes != iterator.changes:
+            raise GraphBreak("cannot_rebuild", kind="iterator over a changed deque")
         return advanced_by_steps(emitter, self, iterator)
 
 
@@ -607,6 +627,7 @@ _DEQUE_METHODS: dict[str, Method] = {
     "popleft": _pop_left, "rotate": _rotate, "reverse": _reverse, "copy": _copy_of_deque, "index": _index_of,
     "count": _count_of, "remove": _remove, **COMMON_METHODS, **CHANGING_METHODS,
 }  # fmt: skip
+_MOVING = frozenset(["append", "appendleft", "extendleft", "pop", "popleft", "insert", "remove", "clear", "rotate"])
 _WITH_KEYWORDS = frozenset(["sort", "update", "popitem", "move_to_end"])
 _COUNTS = {
     "append": (1, 1), "appendleft": (1, 1), "extend": (1, 1), "extendleft": (1, 1), "insert": (2, 2), "remove": (1, 1),

@@ -295,9 +295,15 @@ class DictOf(NamedTuple):
     is_view: bool
 
 
+class PairsOf(NamedTuple):
+    """A view of the items of a dict that has these."""
+
+    items: list[Value]
+
+
 class _Operand(NamedTuple):
     real: Any
-    written: Any  # SetAt, ListOf, DictOf or a value: the operand of a step when it is rebuilt
+    written: Any  # SetAt, ListOf, DictOf, PairsOf or a value: the operand of a step when it is rebuilt
     values: dict[Any, Value]
     is_ordered: bool
 
@@ -318,6 +324,8 @@ def _written(emitter: Any, operand: Any) -> str:
         case DictOf():
             made = f"dict.fromkeys([{emitter.listed(operand.keys)}])"
             return f"{made}.keys()" if operand.is_view else made
+        case PairsOf():
+            return f"dict([{emitter.listed(operand.items)}]).items()"
         case _:
             return emitter.expression(operand)
 
@@ -386,6 +394,8 @@ def _operand(domain: SymbolicDomain, value: Value) -> _Operand:
         found = as_set(domain, value)
         return _Operand(found.real, value, found.values, True)
     items = domain.elements(value)
+    if isinstance(value, DictViewValue) and value.which == "items":
+        _refuse_unknown_items(domain, value)
     keys = [domain.hash_key(item) for item in items]
     # The first of several equal elements is kept.
     values = dict(zip(reversed(keys), map(domain.state.realize, reversed(items)), strict=True))
@@ -394,11 +404,20 @@ def _operand(domain: SymbolicDomain, value: Value) -> _Operand:
         return _Operand(dict.fromkeys(keys), DictOf(items, False), values, is_ordered)
     if isinstance(value, DictViewValue) and value.which == "keys":
         return _Operand(dict.fromkeys(keys).keys(), DictOf(items, True), values, is_ordered)
+    if isinstance(value, DictViewValue) and value.which == "items":
+        return _Operand(dict(keys).items(), PairsOf(items), values, is_ordered)
     return _Operand(keys, ListOf(items), values, is_ordered)
 
 
+def _refuse_unknown_items(domain: SymbolicDomain, view: DictViewValue) -> None:
+    """A view of items hashes no values where it only looks for a pair: what it does is known for constants alone."""
+    for _, item in view.over.items.values():
+        if not isinstance(domain.state.realize(item), ConstantValue):
+            unsupported("an operator", view)
+
+
 def binary_of_sets(domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Value:
-    """`|`, `&`, `-`, `^` and the in-place forms, where one operand is a set or a view of keys."""
+    """`|`, `&`, `-`, `^` and the in-place forms, where one operand is a set or a view of keys or items."""
     plain = sign.removesuffix("=")
     method = _SIGNS.get(plain)
     is_view = isinstance(left, DictViewValue) or isinstance(right, DictViewValue)  # views accept any iterable
@@ -417,7 +436,7 @@ def binary_of_sets(domain: SymbolicDomain, sign: str, left: Value, right: Value)
 
 
 def compare_sets(domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Value:
-    """A comparison in which one side is a set or a view of keys."""
+    """A comparison in which one side is a set or a view of keys or items."""
     if left.is_like_set and right.is_like_set:
         return ConstantValue(COMPARE[sign](_operand(domain, left).real, _operand(domain, right).real))
     other = right if left.is_like_set else left

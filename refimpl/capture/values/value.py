@@ -45,7 +45,7 @@ class Value:
 
     @property
     def is_like_set(self) -> bool:
-        """Whether it is a set, a frozenset or a view of keys."""
+        """Whether it is a set, a frozenset or a view of keys or items."""
         return False
 
     @property

@@ -6,7 +6,7 @@ import enum
 import operator
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -66,6 +66,8 @@ def errors(x: Any) -> Any:
         lambda: defaultdict(None)["a"],
         lambda: max([]),
         lambda: next(iter([])),
+        lambda: dict(**cast(Any, {1: 2})),
+        lambda: {}.update(**cast(Any, {1: 2})),
     ]
     return [attempted(action) for action in actions], x + 1
 
@@ -119,6 +121,11 @@ def dicts(x: Any) -> Any:
         "b" in table,
         dict(zip("ab", [x, 2], strict=True)),
         len(table.values()),
+        {1: 1}.items() | {2},
+        {2} | {1: 1}.items(),
+        {1: 1}.items() == {(1, 1)},
+        {(1, 1)} == {1: 1}.items(),
+        {1: 1, 2: 2}.items() & {(1, 1)},
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -361,3 +362,73 @@ def reversed_under_way(x: Any) -> Any:
 @IN_EVERY_MODE
 def test_a_list_that_changes_under_a_reversed_iterator_is_seen(mode: str) -> None:
     assert_same_as_eager(reversed_under_way, mode, [(torch.ones(2),)] * 2)
+
+
+def tried(action: Callable[[], Any]) -> str:
+    try:
+        return str(action())
+    except (RuntimeError, TypeError) as error:
+        return str(error)
+
+
+def loops_over(table: Any, change: Callable[[Any, Any], None]) -> list[Any]:
+    seen = []
+    for key in table:
+        seen.append(key)
+        change(table, key)
+    return seen
+
+
+def replaces(table: Any, key: Any) -> None:
+    del table[key]
+    table[key] = 0
+
+
+def adds_at_the_end(table: Any, key: Any) -> None:
+    if key == 2:
+        table[3] = 0
+
+
+def takes_one_away(table: Any, key: Any) -> None:
+    if key == 1:
+        del table[1]
+        table[5] = 0
+
+
+def turns(items: Any, key: Any) -> None:
+    items.append(items.popleft())
+
+
+def assigns(items: Any, key: Any) -> None:
+    items[1] = 7
+
+
+def changed_under_way(x: Any) -> Any:
+    found = [
+        tried(lambda: loops_over({0: 0}, replaces)),
+        tried(lambda: loops_over({1: 0, 2: 0}, adds_at_the_end)),
+        tried(lambda: loops_over({1: 0, 2: 0}, takes_one_away)),
+        tried(lambda: loops_over(OrderedDict({1: 0, 2: 0}), adds_at_the_end)),
+        tried(lambda: loops_over(OrderedDict({1: 0, 2: 0}), lambda table, key: table.move_to_end(key))),
+        tried(lambda: loops_over(deque([1, 2, 3]), turns)),
+        tried(lambda: loops_over(deque([1, 2, 3]), assigns)),
+    ]
+    return found, x + 1
+
+
+def changed_before_a_break(x: Any) -> Any:
+    table = {1: 1, 2: 2}
+    grown, shrunk = iter(table), iter(table)
+    next(grown)
+    table[3] = 3
+    torch._dynamo.graph_break()
+    first = tried(lambda: next(grown))
+    del table[1], table[2]
+    table[4] = 4
+    return first, tried(lambda: next(shrunk)), x + 1
+
+
+@IN_EVERY_MODE
+@each_of(changed_under_way, changed_before_a_break)
+def test_a_container_that_changes_while_it_is_iterated(program: Callable[..., Any], mode: str) -> None:
+    assert_same_as_eager(program, mode, [(torch.ones(2),)] * 2)
