@@ -32,6 +32,16 @@ LITERALS = (
     torch.memory_format,
 )
 
+# Named after their overloads, `sym_size_int`, as numbers of tensors and assertions are upstream.
+_NAMED_BY_OVERLOAD = frozenset(
+    (
+        torch.ops.aten.sym_size.int,
+        torch.ops.aten.sym_stride.int,
+        torch.ops.aten.sym_storage_offset.default,
+        torch.ops.aten._assert_scalar.default,
+    )
+)
+
 
 class GraphBuilder:
     """Mutable; one per trace."""
@@ -72,7 +82,7 @@ class GraphBuilder:
         place of tensors."""
         found = self._names.get(func)
         if found is None:
-            packet = getattr(func, "overloadpacket", func)
+            packet = func if func in _NAMED_BY_OVERLOAD else getattr(func, "overloadpacket", func)
             found = self._names[func] = self.graph._target_to_str(name or packet.__name__)
         node = self.graph.create_node("call_function", func, args, kwargs, name=found)
         for annotate in self.annotators:

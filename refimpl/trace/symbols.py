@@ -103,7 +103,7 @@ class SymbolState:
         self.lift: Callable[[Any], torch.fx.Node | None] | None = None
         self._sources: dict[Hashable, tuple[Any, torch.fx.Node, tuple[int, ...]]] = {}
         # Keyed by the expressions that numbers had when they were made; later equalities may have replaced symbols in them.
-        self._first_nodes: dict[Hashable, torch.fx.Node] = {}
+        self._first_nodes: dict[tuple[type, sympy.Basic], torch.fx.Node] = {}
         self._first_sources: dict[Hashable, tuple[Any, torch.fx.Node, tuple[int, ...]]] = {}
 
     def track_value(self, number: SymbolicNumber, node: torch.fx.Node) -> None:
@@ -223,6 +223,7 @@ class SymbolState:
         name = type(expr).__name__
         if not expr.args or (name not in _FOLDS and name not in _OPERATORS):
             lifted = None if self.lift is None else self.lift(_WRAPPERS[symnode.pytype](symnode))
+            lifted = lifted or self._of_equal_symbol(symnode)
             if lifted is not None:
                 return lifted
             raise NotTracked(_WRAPPERS[symnode.pytype](symnode))
@@ -230,6 +231,13 @@ class SymbolState:
         if name in _OPERATORS:
             return self.builder.call(_OPERATORS[name], tuple(parts), {})
         return self._folded(expr, parts, symnode)
+
+    def _of_equal_symbol(self, symnode: Any) -> torch.fx.Node | None:
+        """The node of a number whose own symbol was replaced by this one since: it was found equal after it was read."""
+        for (pytype, first), node in self._first_nodes.items():
+            if pytype is symnode.pytype and first.is_Symbol and symnode.shape_env.replace(first) == symnode.expr:
+                return node
+        return None
 
     def _folded(self, expr: sympy.Basic, parts: Sequence[Any], whole: Any) -> Any:
         """Binary calls for an n-ary sum, product, maximum ... The caller describes the last one's node."""
@@ -320,7 +328,7 @@ def _key(symnode: Any) -> Hashable:
     return symnode.pytype, symnode.expr
 
 
-def _first_key(symnode: Any) -> Hashable:
+def _first_key(symnode: Any) -> tuple[type, sympy.Basic]:
     """The key by the expression that the number had when it was made."""
     return symnode.pytype, getattr(symnode, "_expr", symnode.expr)
 
