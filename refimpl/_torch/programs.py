@@ -32,8 +32,12 @@ def is_native_operator(function: Any) -> bool:
     return getattr(_VARIABLE_FUNCTIONS, getattr(function, "__name__", ""), None) is function
 
 
-# Assertions on sizes and numbers, documented in spite of their names.
-torch_checks: tuple[Any, ...] = (torch._check, torch._check_is_size)
+# Assertions on sizes and numbers, documented in spite of their names: functions of a condition or a size, and of a message.
+torch_checks: tuple[Any, ...] = (
+    torch._check, torch._check_is_size, torch._check_index, torch._check_value, torch._check_type, torch._check_not_implemented
+)  # fmt: skip
+# What the others end in: a function of an error's type, a condition and a message.
+torch_check_with: Any = torch._check_with
 # The tracer below torch.jit.trace, and whether it runs.
 jit_get_trace_graph: Any = getattr(torch.jit, "_get_trace_graph")
 is_jit_tracing: Callable[[], bool] = torch._C._is_tracing
@@ -128,6 +132,7 @@ __all__ = [
     "is_switched_on",
     "jit_get_trace_graph",
     "log_torch_api_usage_once",
+    "torch_check_with",
     "torch_checks",
     "torch_numpy",
     "wrap_script_module",

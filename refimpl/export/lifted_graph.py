@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from refimpl._torch import is_opaque_object
-from refimpl.capture.entry_points.export_signature import CONSTANT_TYPES
+from refimpl.capture.entry_points.export_signature import INPUT_CONSTANT_TYPES
 from refimpl.export.constants import class_name, constant_attributes, identity
 from refimpl.export.graph_signature import (
     ArgumentSpec,
@@ -223,7 +223,7 @@ def argument_of(value: Any) -> ArgumentSpec:
 
 
 def _constant(value: Any, where: str) -> Any:
-    assert isinstance(value, CONSTANT_TYPES), (
+    assert isinstance(value, INPUT_CONSTANT_TYPES), (
         f"Encountered an unsupported object of type {type(value)} in {where}\n  expected: a tensor, a number or a constant"
     )
     return value

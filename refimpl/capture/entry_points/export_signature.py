@@ -5,6 +5,7 @@ Counterpart: torch/_dynamo/eval_frame.py FlattenInputOutputSignature, rewrite_si
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
@@ -27,6 +28,7 @@ CONSTANT_TYPES = (
     int, float, complex, bool, str, bytes, type(None), type(...), CodeType, torch.device, torch.dtype, torch.memory_format,
     torch.layout,
 )  # fmt: skip
+INPUT_CONSTANT_TYPES = (*CONSTANT_TYPES, enum.Enum)
 _LEAVES = (torch.Tensor, *SYMBOLIC_TYPES, torch.ScriptObject, *CONSTANT_TYPES)
 _COPIED_META = (
     "val",
@@ -138,14 +140,15 @@ def with_signature(
 
 
 def check_leaves(leaves: Sequence[Any], error: UserErrorType, what: str) -> None:
-    """Raises UserError for a leaf that can be neither an input nor an output of a graph."""
+    """Raises UserError for a leaf that can be neither an input nor an output of a graph. Members of enums can be inputs only."""
+    accepted = (*_LEAVES, enum.Enum) if error is UserErrorType.INVALID_INPUT else _LEAVES
     for leaf in leaves:
-        if not isinstance(leaf, _LEAVES) and not is_graph_object(leaf):
+        if not isinstance(leaf, accepted) and not is_graph_object(leaf):
             kind = type(leaf)
             raise UserError(
                 error,
                 f"It looks like one of the {what} with type `{kind}` is not supported or pytree-flattenable.\n"
-                f"  expected: {', '.join(each.__name__ for each in _LEAVES)}, and containers of these\n"
+                f"  expected: {', '.join(each.__name__ for each in accepted)}, and containers of these\n"
                 "  what to do: tell pytree how the class is flattened (torch.utils._pytree.register_pytree_node), or for a "
                 "dataclass call torch.export.register_dataclass",
             )
@@ -174,9 +177,9 @@ class _Builder:
         for number, arg in enumerate(flat_args):
             node = self.graph.placeholder(f"arg{number}")
             self._leaves.append(node)
-            if isinstance(arg, CONSTANT_TYPES):
+            if isinstance(arg, INPUT_CONSTANT_TYPES):
                 node.meta["val"] = arg
-            if not isinstance(arg, CONSTANT_TYPES):
+            else:
                 by_object.setdefault(id(arg), node)
         copies = self._inputs(captured, by_object)
         for node in captured.nodes:

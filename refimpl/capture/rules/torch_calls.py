@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from refimpl._torch import set_grad_enabled, shape_as_tensor, torch_checks
+from refimpl._torch import check_condition, set_grad_enabled, shape_as_tensor, torch_check_with, torch_checks
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.config import config
 from refimpl.capture.interpreter.frame import FrameState
@@ -159,6 +159,14 @@ def _check_rule(function: Any) -> Rule:
 
 
 TORCH_RULES.update({id(function): _check_rule(function) for function in torch_checks})
+
+
+@TORCH_RULES.of(torch_check_with)
+def _check_with(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    asked = domain.state.realize(args[1]) if len(args) == 3 else None
+    if isinstance(asked, NumberValue) and domain.state.is_read(asked):  # `torch._check_tensor_all` reads its condition
+        return domain.state.operator(check_condition, [asked], {})
+    return domain.enter_function(ObjectValue(torch_check_with), args, kwargs)
 
 
 # ------------------------------------------------------------------------------------------------------------- numpy

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
+from refimpl._torch import is_exporting
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import Source
 from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
@@ -207,8 +208,9 @@ class NumberValue(Value):
         return hasattr(self.class_of(), name)
 
     def rebuilt(self, emitter: Any) -> str:
-        # A SymBool with a hint depends on sizes alone, and a guard holds it to its value.
-        is_known = isinstance(self.number, torch.SymBool) and self.number.node.has_hint()
+        # A SymBool with a hint depends on sizes alone, and a guard holds it to its value. An exported program is its graph: it
+        # computes the condition at every call.
+        is_known = isinstance(self.number, torch.SymBool) and self.number.node.has_hint() and not is_exporting()
         if self.node is not None and not is_known:
             return emitter.named(self, emitter.output(self.node))
         return repr(bool(self.number))

@@ -75,6 +75,24 @@ def equal_to_a_size(x: Any, y: Any) -> Any:
     return torch.ones(n) + y
 
 
+def half_of_a_size(x: Any, y: Any) -> Any:
+    n = x.item()
+    torch._check(n * 2 == y.shape[0] - 1)
+    return y[1:].view(n, 2)
+
+
+def of_all_values(x: Any, y: Any) -> Any:
+    torch._check_tensor_all(x > 1)
+    return y * 2
+
+
+def a_named_check(x: Any, y: Any) -> Any:
+    n = x.item()
+    torch._check_value(n > 1)
+    torch._check_index(n < 5)
+    return y[:n]
+
+
 def even(x: Any, y: Any) -> Any:
     n = x.item()
     torch._check(n % 2 == 0)
@@ -105,6 +123,10 @@ CASES = {
     "a slice assigned": Case(assigned, (3, 2, 0)),
     "an element assigned": Case(assigned_one, (3, 2)),
     "a size of another tensor": Case(equal_to_a_size, (5,), (4,)),
+    "half of a size": Case(half_of_a_size, (2,), (3,)),
+    "a check of all values": Case(of_all_values, ([2, 3], [4, 5]), ([1, 3],)),
+    "checks of other errors": Case(a_named_check, (2, 4), (1, 5)),
+    "an empty softmax": Case(lambda x, y: torch.ones(x.item(), 2).softmax(0), (2, 0)),
     "a multiple": Case(even, (4, 6), (5,)),
     "layers": Case(layers, (2, 3)),
     "a mask": Case(masked, (1, 2)),
