@@ -92,8 +92,16 @@ class CompositeTable(dict[Any, Any]):
 def default_decompositions() -> CompositeTable:
     """A copy of the default table of `run_decompositions`, for the caller to change: `del table[op]` keeps an operator."""
     aten = torch.ops.aten
-    rules = {op: rule for op, rule in decomposition_table.items() if op is not aten.detach.default}
+    rules = {op: rule for op, rule in decomposition_table.items() if op is not aten.detach.default and not _is_core(op)}
     return CompositeTable({**rules, aten.lift_fresh_copy.default: aten.clone.default})
+
+
+def _is_core(op: OpOverload) -> bool:
+    """Whether the operator, or the one that it is the functional form of, is of the small set that decomposed programs have."""
+    packet = op._schema.name.partition("::")[2]
+    if packet.endswith("_functional"):
+        op = getattr(getattr(torch.ops.aten, packet.removesuffix("_functional"), None), op._overloadname, op)
+    return torch.Tag.core in op.tags
 
 
 def composite_decompositions() -> CompositeTable:

@@ -18,7 +18,7 @@ from refimpl.export.functional_graph import FunctionalGraph, functional_graph, j
 from refimpl.export.graph_signature import ExportGraphSignature
 from refimpl.export.input_contract import InputContract
 from refimpl.export.module_call_graph import CallSpec, ModuleCallEntry, without_submodule_signatures
-from refimpl.export.shapes.range_constraints import unbacked_ranges
+from refimpl.export.shapes.range_constraints import call_conditions, refined, unbacked_ranges
 from refimpl.export.strict.kept_signatures import with_call_values
 from refimpl.export.unlift import unlifted_module
 from refimpl.export.verifier import TrainingIRVerifier, Verifier
@@ -213,10 +213,13 @@ class ExportedProgram:
 
     def _made_functional(self, made: FunctionalGraph, entries: list[ModuleCallEntry]) -> ExportedProgram:
         env = _shape_env(self.graph)
-        ranges = dict(self._range_constraints)
-        if env is not None:
-            ranges = {symbol: bounds for symbol, bounds in ranges.items() if symbol not in env.unbacked}
+        ranges, guards = dict(self._range_constraints), self._guards
+        if env is not None:  # decompositions may have asked more about sizes than the program did
+            ranges = {
+                symbol: refined(env, symbol, bounds) for symbol, bounds in ranges.items() if symbol not in env.unbacked
+            }
             ranges |= unbacked_ranges(env, made.graph_module.graph.nodes)
+            guards = tuple(dict.fromkeys((*guards, *call_conditions(env))))
         return ExportedProgram(
             root=made.graph_module,
             graph=made.graph_module.graph,
@@ -227,7 +230,7 @@ class ExportedProgram:
             example_inputs=self._example_inputs,
             constants=self._constants,
             verifiers=[Verifier],
-            guards=self._guards,
+            guards=guards,
             input_names=self._input_names,
         )
 

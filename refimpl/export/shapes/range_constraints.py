@@ -78,6 +78,15 @@ def range_constraints(env: ShapeEnv, inputs: Iterable[Any], nodes: Iterable[torc
     return {**unbacked_ranges(env, nodes), **found}
 
 
+def refined(env: ShapeEnv, symbol: Any, bounds: Range) -> Range:
+    """The range of a symbol of an input within `bounds`, after another trace has asked more about it."""
+    if not symbol.is_Symbol:
+        return bounds
+    known, default = env.own_ranges().range_of(symbol), env._default_value_range().lower
+    lower = max(known.lower, bounds.lower) if known.lower > default else bounds.lower
+    return Range(lower, min(known.upper, bounds.upper))
+
+
 def _range_of(expr: Any, ranges: Mapping[Any, Range], env: ShapeEnv) -> Range:
     """The range of an expression: for a linear function of one symbol from `ranges`, else from the shape env."""
     read = linear(expr)

@@ -55,6 +55,29 @@ def test_by_default_all_composites_are_decomposed() -> None:
     assert aten.upsample_bilinear2d.vec not in targets_of(None, Upsampled(), torch.randn(1, 1, 2, 2))
 
 
+def test_core_operators_are_not_decomposed() -> None:
+    class Core(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.norm = nn.LayerNorm(3), nn.BatchNorm1d(3)
+            self.embedding = nn.Embedding(4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.gelu(self.norm(self.layer(x)).softmax(0)) + self.embedding(torch.tensor([1]))
+
+    targets = targets_of(None, Core().eval(), torch.randn(3, 3))
+    for op in (
+        aten.native_layer_norm,
+        aten._softmax,
+        aten.gelu,
+        aten.embedding,
+        aten._native_batch_norm_legit_no_training,
+    ):
+        assert op.default in targets
+    program = export(Core(), (torch.randn(3, 3),)).run_decompositions()
+    assert program.graph.find_nodes(op="call_function", target=aten._native_batch_norm_legit_functional.default)
+
+
 def test_the_table_is_a_mapping_of_its_own() -> None:
     table = default_decompositions()
     for op in (aten.linear.default, aten.conv2d.default, aten.scaled_dot_product_attention.default):

@@ -296,6 +296,47 @@ def test_numbers_computed_from_sizes_vary(function: Callable[[Any], Any], strict
         assert torch.equal(program.module()(torch.ones(size, 2)), module(torch.ones(size, 2)))
 
 
+@STRICT
+def test_a_condition_on_a_size_may_be_a_result(strict: bool) -> None:
+    class Asking(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x.shape[0] > 4, x + 1
+
+    program = export(Asking(), (torch.ones(3),), dynamic_shapes=({0: Dim("n")},), strict=strict)
+    for runnable in (program.module(), program.run_decompositions().module()):
+        assert [runnable(torch.ones(size))[0] for size in (3, 4, 5)] == [False, False, True]
+
+
+@STRICT
+@pytest.mark.parametrize("sizes", [(2, 5, 6), (3, 4, 7)])
+def test_parts_of_a_size_vary_in_a_decomposed_program(sizes: tuple[int, ...], strict: bool) -> None:
+    class Parts(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x.chunk(2)
+
+    shapes = ({0: Dim.AUTO},)
+    program = export(Parts(), (torch.ones(4, 2),), dynamic_shapes=shapes, strict=strict).run_decompositions()
+    for size in sizes:
+        x = torch.randn(size, 2)
+        torch.testing.assert_close(program.module()(x), Parts()(x))
+
+
+def test_conditions_of_a_decomposition_are_checked_at_calls() -> None:
+    class Doubled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.sin()
+
+    def by_size(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] > 3 else x * 3
+
+    program = export(Doubled(), (torch.ones(4),), dynamic_shapes=({0: Dim.AUTO},))
+    decomposed = program.run_decompositions({torch.ops.aten.sin.default: by_size})
+    assert decomposed.module()(torch.ones(5)).tolist() == [2.0] * 5
+    with pytest.raises(InputMismatch, match=r"size\(\)\[0\] >= 4"):
+        decomposed.module()(torch.ones(3))
+    assert ranges(program) == [(2, math.inf)]
+
+
 class Stepped(nn.Module):
     """Takes x of 3n - 1 elements from 5 to 36, and y and z that have one and three more."""
 

@@ -67,9 +67,10 @@ def _parts(x: Tensor, split_size: Any, dim: int) -> list[Any]:
     length = x.shape[dim]
     if split_size == 0:
         return [length]
-    whole, rest = length // split_size, length % split_size
-    sizes = [split_size] * whole
-    return sizes if sizes and rest == 0 else [*sizes, rest]
+    whole = (
+        max((length + split_size - 1) // split_size, 1) - 1
+    )  # the number of parts depends on symbolic sizes, no size does
+    return [*[split_size] * whole, length - split_size * whole]
 
 
 @rule(aten.unbind.int)
