@@ -13,6 +13,7 @@ guards are computed from the symbols and compared.
 from __future__ import annotations
 
 import ast
+import enum
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -276,7 +277,7 @@ def _kind_of(value: Any) -> _Kind | None:
         return _Kind(type=torch.SymInt)
     if is_opaque_object(value):
         return _Kind(type=type(value), constant=class_name(value))
-    if isinstance(value, (bool, int, float, str, type(None))):
+    if isinstance(value, (bool, int, float, str, type(None), enum.Enum)):
         return _Kind(type=type(value), constant=value)
     return None
 
@@ -301,7 +302,7 @@ def require_kind(name: str, expected: _Kind | None, leaf: Any) -> None:
     elif expected.type is torch.SymInt:
         if not isinstance(leaf, (int, torch.SymInt)):
             raise InputMismatch(seen=f"Expected input {name} to be an int, but got {type(leaf)}", expected="an int")
-    elif expected.type in (bool, int, float, str, type(None)):
+    elif expected.type in (bool, int, float, str, type(None)) or issubclass(expected.type, enum.Enum):
         if not _is_same(expected.constant, leaf):
             raise InputMismatch(
                 seen=f"Guard failed: {name} == {expected.constant!r}; it is {leaf!r}", expected=repr(expected.constant)

@@ -2,7 +2,8 @@
 
 Counterpart: torch/export/_unlift.py _unlift_exported_program_lifted_states; torch/_functorch/_aot_autograd/utils.py
   unlift_tokens, as torch/export/_unlift.py uses it
-Differs: arguments may be passed by position or by name, as for forward.
+Differs: arguments that were exported by position may be passed by name, as for forward. Those that were exported by name are
+passed by name: forward may take them in no other way.
 """
 
 from __future__ import annotations
@@ -132,8 +133,8 @@ def _put(root: torch.nn.Module, name: str, value: Any, kind: InputKind, *, is_pe
         owner = getattr(owner, part)
     if kind is InputKind.PARAMETER and isinstance(value, torch.nn.Parameter):
         owner.register_parameter(last, value)
-    elif kind in (InputKind.BUFFER, InputKind.PARAMETER):
-        owner.register_buffer(last, value, persistent=is_persistent)
+    elif isinstance(value, torch.Tensor):  # fx would make an attribute of a graph a persistent buffer
+        owner.register_buffer(last, value, persistent=is_persistent and kind is not InputKind.CONSTANT_TENSOR)
     else:
         setattr(owner, last, value)
 
@@ -274,18 +275,15 @@ def _input_hook(in_spec: pytree.TreeSpec, names: Sequence[str]) -> Hook:
 def placed(
     args: tuple[Any, ...], kwargs: dict[str, Any], num_args: int, names: Sequence[str], keywords: Sequence[str]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments in the order of the exported ones, as far as they are among them. The caller checks that they are all."""
     if len(args) == num_args and list(kwargs) == list(keywords):
         return args, kwargs
     kwargs = dict(kwargs)
-    positional = list(args[:num_args])
+    positional = list(args)
     for name in names[len(positional) : num_args]:
         if name not in kwargs:
             break
         positional.append(kwargs.pop(name))
-    extra = dict(zip(keywords, args[num_args:], strict=False))
-    if len(extra) < len(args) - num_args or extra.keys() & kwargs.keys():
-        return args, kwargs  # they do not match; the caller raises
-    kwargs.update(extra)
     if set(kwargs) == set(keywords):
         kwargs = {name: kwargs[name] for name in keywords}
     return tuple(positional), kwargs

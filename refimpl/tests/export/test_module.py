@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import pytest
@@ -113,6 +114,53 @@ def test_more_positional_arguments_than_exported_are_refused() -> None:
     program = export(Containers(), ((t, [t]), t), {"last": t, "deep": {"k": t}})
     with pytest.raises(StructureMismatch):
         program.module()((t, [t]), t, t, last=t, deep={"k": t})
+
+
+def test_what_was_exported_by_name_is_passed_by_name() -> None:
+    class Named(nn.Module):
+        def forward(self, x: torch.Tensor, *, y: torch.Tensor) -> torch.Tensor:
+            return x + y
+
+    t = torch.ones(2)
+    runnable = export(Named(), (t,), {"y": t}).module()
+    assert runnable(t, y=t).tolist() == [2.0, 2.0]
+    with pytest.raises(StructureMismatch):  # as forward refuses it
+        runnable(t, t)
+
+
+class Colour(enum.Enum):
+    RED, BLUE = 2, 3
+
+
+@STRICT
+@pytest.mark.parametrize("value", [Colour.RED, enum.IntEnum("Level", "LOW HIGH").HIGH])
+def test_a_member_of_an_enum_is_a_constant(value: Any, strict: bool) -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: torch.Tensor, factor: Any) -> torch.Tensor:
+            return x * factor.value
+
+    t = torch.ones(2)
+    program = export(Scaled(), (t, value), strict=strict)
+    for runnable in (program.module(), program.run_decompositions().module()):
+        assert runnable(t, value).tolist() == [2.0, 2.0]
+        for other in (Colour.BLUE, 2):
+            with pytest.raises(InputMismatch):
+                runnable(t, other)
+
+
+@STRICT
+def test_constants_are_no_state_of_the_module(strict: bool) -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.tensor([2.0])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.scale + torch.tensor([1.0])
+
+    runnable = exported(Scaled(), torch.ones(2), strict=strict)
+    assert runnable(torch.ones(2)).tolist() == [3.0, 3.0]
+    assert not runnable.state_dict()
 
 
 def test_checks_can_be_left_out() -> None:
