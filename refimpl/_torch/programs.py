@@ -10,6 +10,7 @@ import torch
 
 # numpy functions on tensors: an operator library like the fake kernels, not part of capture.
 from torch import _numpy, _utils_internal
+from torch.fx import _symbolic_trace
 
 torch_numpy: Any = _numpy
 
@@ -23,7 +24,11 @@ NATIVE_QUESTIONS: tuple[Any, ...] = (
     torch._C._has_torch_function_unary,
     torch._C._has_torch_function_variadic,
 )
-NATIVE_STATE_READERS: tuple[Any, ...] = (torch._C._get_tracing_state, torch._C._is_torch_function_enabled)
+NATIVE_STATE_READERS: tuple[Any, ...] = (
+    torch._C._get_tracing_state,
+    torch._C._is_torch_function_enabled,
+    _symbolic_trace.is_fx_tracing,
+)
 _VARIABLE_FUNCTIONS: Any = getattr(torch._C, "_VariableFunctions")
 
 

@@ -59,6 +59,11 @@ _NO_CONTEXT = contextlib.nullcontext()
 UPSTREAM_SHAPE_ERRORS = ("GuardOnDataDependentSymNode", "PendingUnbackedSymbolNotFound", "ConstraintViolationError")
 
 
+def is_nested_int(number: Any) -> bool:
+    """Whether a size or stride stands for the lengths of the rows of a jagged tensor. No expression of sizes contains it."""
+    return isinstance(number, torch.SymInt) and bool(number.node.is_nested_int())
+
+
 def upstream_shape_error(name: str) -> type[RuntimeError]:
     """An error type of torch's symbolic shapes, imported when one is raised: tracing in real mode must not load the module."""
     assert name in UPSTREAM_SHAPE_ERRORS, name
@@ -242,6 +247,7 @@ __all__ = [
     "has_traced_method",
     "inside_fake_kernel",
     "is_graph_object",
+    "is_nested_int",
     "is_opaque_class",
     "is_opaque_literal",
     "is_opaque_literal_class",

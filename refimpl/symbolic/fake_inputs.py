@@ -156,7 +156,10 @@ class InputFaker:
             for n in names
         }
         with self.shape_env.suppress_guards(), self.shape_env.origins_off():
-            sizes, strides, _ = self._geometry(tensor, source, policy)
+            if tensor.is_nested:
+                sizes, strides = tuple(tensor.shape), tuple(tensor.stride())
+            else:
+                sizes, strides, _ = self._geometry(tensor, source, policy)
             fake = type(tensor).__tensor_unflatten__(inner, context, sizes, strides)
             return fake.requires_grad_(tensor.requires_grad)
 

@@ -17,7 +17,7 @@ from typing import Any
 import sympy
 import torch
 
-from refimpl._torch import FakeCacheBypass
+from refimpl._torch import FakeCacheBypass, is_nested_int
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.symbolic.constraints import Promise, outside_promise
 from refimpl.symbolic.dynamic_shapes import DimSpec
@@ -139,6 +139,10 @@ class ShapeEnv(GuardOutput):
         `dynamic_dim` is "DUCK" (the default), "DYNAMIC" or "STATIC", or an enum member of that name; a `constraint_dim` with a
         range makes it DYNAMIC in this range. Raises ConstraintViolationError for a value outside the range.
         """
+        if is_nested_int(
+            val
+        ):  # the length of a ragged dimension, which stands for itself: no expression of sizes has it
+            return val
         policy = "DYNAMIC" if constraint_dim is not None else getattr(dynamic_dim, "name", dynamic_dim) or "DUCK"
         source = as_source(source)
         if policy == "UNBACKED":
@@ -244,6 +248,8 @@ class ShapeEnv(GuardOutput):
         """A SymInt of an expression, or an int if the expression is one."""
         if isinstance(sym, sympy.Integer):
             return int(sym)
+        if is_nested_int(sym):
+            return sym
         hint = None if self.has_unbacked(sym) else hint
         return torch.SymInt(SymNode(sym, self, int, hint))
 

@@ -189,6 +189,8 @@ class SymbolState:
         constant = getattr(symnode, "constant", None)
         if constant is not None:
             return constant
+        if symnode.is_nested_int():
+            raise NotTracked(torch.SymInt(symnode))
         expr = symnode.expr
         if expr.is_number or expr in (sympy.true, sympy.false):
             return symnode.pytype(expr)

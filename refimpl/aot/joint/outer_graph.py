@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import DispatchMode, OpOverload, pytree
+from refimpl._torch import DispatchMode, OpOverload, is_nested_int, pytree
 from refimpl.aot.analysis.fake_arguments import unrelated_alias
 from refimpl.aot.analysis.subclasses import Layout, ProgramLayout, build, dense_parts, layout_of
 from refimpl.functionalize.aliases import AliasMap
@@ -106,12 +106,14 @@ class OuterGraphMode(DispatchMode):
             self._describe(value, node)
             self.tracker.track(value, node)
             return node
-        if isinstance(value, torch.SymInt) and not value.node.is_nested_int():
+        if is_nested_int(value):
+            return str(value)
+        if isinstance(value, torch.SymInt):
             node = self.graph.get_attr(f"number_{len(self.graph.nodes)}")
             node.meta["val"] = self._numbers[node] = value
             return node
         if type(value) in (tuple, list):
-            return type(value)(map(self.node_of, value))  # type: ignore[arg-type]
+            return type(value)(map(self.node_of, value))
         if type(value) is dict:
             return {key: self.node_of(item) for key, item in value.items()}
         if isinstance(value, (tuple, list)):

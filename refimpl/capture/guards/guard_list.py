@@ -130,13 +130,13 @@ class WrapperFacts:
     parts: tuple[TensorFacts | None, ...]  # None for a part that is no tensor
 
     @classmethod
-    def of(cls, wrapper: torch.Tensor) -> WrapperFacts:
-        """The facts of a wrapper's layout and parts."""
+    def of(cls, wrapper: torch.Tensor, fake: torch.Tensor) -> WrapperFacts:
+        """The facts of a wrapper's layout and parts. A size or stride of a part that is a symbol in its fake is not compared."""
         with without_overrides():
-            parts = dense_parts(wrapper)
+            parts = zip(dense_parts(wrapper), dense_parts(fake), strict=True)
             layout = layout_of(wrapper)
             assert layout is not None
-            facts = [TensorFacts.of(part, part) if isinstance(part, torch.Tensor) else None for part in parts]
+            facts = [TensorFacts.of(*both) if isinstance(both[0], torch.Tensor) else None for both in parts]
         return cls(layout, tuple(facts))
 
     def hold_for(self, wrapper: Any) -> bool:

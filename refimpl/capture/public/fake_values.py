@@ -79,7 +79,7 @@ def _environment_of(value: Any) -> ShapeEnv | None:
     if isinstance(value, FakeTensor):
         env: Any = value.fake_mode.shape_env
     elif isinstance(value, SYMBOLIC_TYPES):
-        env = value.node.shape_env
+        env = getattr(value.node, "shape_env", None)  # a nested int belongs to none
     elif isinstance(value, (tuple, list)):
         return next(filter(None, map(_environment_of, value)), None)
     else:

@@ -107,11 +107,11 @@ from refimpl.capture.values import (
 from refimpl.capture.values.classes import finds_plainly, is_a, is_named_tuple
 from refimpl.capture.values.hashing import CONSTANT_TYPES, has_own_key, is_constant_key
 from refimpl.capture.values.program_object import InsideValue, sequence_base
-from refimpl.capture.values.subclass_tensor import is_known_subclass
+from refimpl.capture.values.subclass_tensor import is_known_subclass, ragged_part, rows_of
 from refimpl.capture.values.triton_kernel import KernelValue
 from refimpl.capture.values.value import unsupported
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.symbolic.dynamic_shapes import InputPolicy
+from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
 from refimpl.symbolic.fake_inputs import InputFaker, fake_int, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sources import Source as SymbolSource
@@ -165,6 +165,7 @@ class CaptureState(OperatorState):
         self.writes_arrays = False  # whether the memory of one of the program's arrays is written
         self._keys: dict[Source, None] = {}  # sources of objects that are dict keys by identity
         self._tensors: dict[Source, None] = {}  # sources of distinct tensors, each by the first source it was read from
+        self._ragged: dict[int, list[Source]] = {}  # by the tensor of lengths: where jagged inputs have it
         self.overrides = OverrideState(off=off_now())
         self.hides_overrides = False  # whether the graph must run without `__torch_function__`
         self.inference_mode = torch.is_inference_mode_enabled()
@@ -209,6 +210,7 @@ class CaptureState(OperatorState):
         self._known.clear()
         self._frozen_dicts.clear()
         self._insides.clear()
+        self._ragged.clear()
         self._objects.clear()
         self.symbols.clear()
         self.iterators.clear()
@@ -315,13 +317,17 @@ class CaptureState(OperatorState):
         is_plain = type(found) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
         is_plain |= type(found) is FakeTensor and self._sizes.takes_fakes
         is_subclass = not is_plain and is_known_subclass(found)
-        if not (is_plain or is_subclass) or found.is_nested:  # reading the sizes of a nested tensor raises
+        if not (is_plain or is_subclass) or (
+            found.is_nested and not is_subclass
+        ):  # reading the sizes of a nested tensor raises
             self.guard(GuardKind.TYPE, source, type(found))
             return ObjectValue(found, source)
         is_hidden = is_subclass or bool(self.overrides.modes)
         policy = STATIC if is_hidden else self._sizes.policy(source, found)
         try:
             with self._modes_at_entry():
+                if found.is_nested:
+                    self._fake_rows(found, source)
                 fake = self.faker.tensor(found, source, policy=policy)
         except UnsupportedByRefimpl:
             self.guard(GuardKind.TYPE, source, type(found))
@@ -347,12 +353,26 @@ class CaptureState(OperatorState):
     def _subclass(self, found: torch.Tensor, fake: torch.Tensor, source: Source) -> Value:
         """A tensor of a class of the program."""
         if is_traceable_wrapper_subclass(found):
-            self.guard(GuardKind.WRAPPER, source, WrapperFacts.of(found))
+            self.guard(GuardKind.WRAPPER, source, WrapperFacts.of(found, fake))
+        if found.is_nested:
+            name = ragged_part(found)
+            self._ragged.setdefault(id(getattr(found, name)), []).append(AttributeSource(source, name))
         self._tensors[source] = None
         self.hides_overrides = True
         value = SubclassTensorValue(self.graph.input(source, fake, found), fake, type(found), source)
         self.by_fake[id(fake)] = value
         return value
+
+    def _fake_rows(self, jagged: Any, source: Source) -> None:
+        """Makes the fakes of the parts of a jagged tensor whose sizes follow from its rows, and may vary between calls."""
+        for name, dim in rows_of(jagged).items():
+            part, way = getattr(jagged, name), AttributeSource(source, name)
+            spec = self._sizes.policy(way, part).dims[dim]
+            if spec.policy == "DYNAMIC":  # torch's own mark: a length of 1 is a number all the same
+                spec = DimSpec("DUCK")
+            fake = self.faker.tensor(part, way, policy=InputPolicy({dim: spec}, default="STATIC"))
+            if is_symbolic(fake):
+                self._symbolic_inputs.append((self._kept_geometry(fake), way))
 
     def _array(self, found: Any, source: Source) -> Value:
         """A numpy array or scalar. The graph takes it as a tensor."""
@@ -417,7 +437,7 @@ class CaptureState(OperatorState):
 
     def guard_shapes(self) -> None:
         """Adds the guards that are known only at the end: distinct objects, lengths of iterators, relations between symbols."""
-        for sources in (self._tensors, self._keys):
+        for sources in ({**self._tensors, **self._guard_ragged()}, self._keys):
             if len(sources) > 1:
                 first, *others = sources
                 self.guard(GuardKind.ALL_DISTINCT, first, tuple(others))
@@ -430,6 +450,23 @@ class CaptureState(OperatorState):
         if self._symbolic_inputs:
             first = self._symbolic_inputs[0][1]
             self.guard(GuardKind.SHAPES, first, ShapeFacts(self.shape_env, tuple(self._symbolic_inputs)))
+
+    def _guard_ragged(self) -> dict[Source, None]:
+        """Guards which jagged inputs have the same ragged dimension: those whose lengths are one tensor object.
+
+        Returns where these objects are, each once, without those that are inputs by themselves.
+        """
+        found: dict[Source, None] = {}
+        for key, sources in self._ragged.items():
+            known = self._known.get(key)
+            if isinstance(known, TensorValue) and known.source is not None:
+                first, others = known.source, sources
+            else:
+                first, *others = sources
+                found[first] = None
+            for other in others:
+                self.guard(GuardKind.SAME, other, first)
+        return found
 
     def _guard_changed(self) -> None:
         """Guards that an object that the segment changes is none of the others of its class: what was read of those stays."""

@@ -27,6 +27,7 @@ from refimpl._torch import (
     OpOverloadPacket,
     call_torchbind,
     is_functorch_wrapped,
+    is_nested_int,
     is_traceable_wrapper_subclass,
     storage_key,
     upstream_shape_error,
@@ -39,6 +40,7 @@ from refimpl.capture.state.side_effects import version_of
 from refimpl.capture.values import (
     ArrayValue,
     ConstantValue,
+    NestedIntValue,
     NumberValue,
     SequenceValue,
     SubclassTensorValue,
@@ -47,7 +49,7 @@ from refimpl.capture.values import (
 )
 from refimpl.capture.values.array import IN_PLACE_NAMES
 from refimpl.capture.values.hashing import CONSTANT_TYPES
-from refimpl.capture.values.value import UserRaise
+from refimpl.capture.values.value import UserRaise, unsupported
 from refimpl.functionalize.geometry import has_symbols, is_row_major
 from refimpl.trace.composite_kernels import composite_kernels
 from refimpl.trace.decompositions.layouts import laid_out
@@ -98,10 +100,17 @@ class OperatorState:
         size: Any = tensor.fake.shape[dim]
         if type(size) is int:
             return ConstantValue(size)
+        if is_nested_int(size):
+            return self.nested_int(tensor, "size", dim, size)
         known = self.symbols.get(size.node.expr)
         if known is not None:
             return known
         return NumberValue(size, self.graph.call("call_method", "size", (tensor.node, dim), {}, size))
+
+    def nested_int(self, tensor: Value, method: str, dim: int, found: Any) -> NestedIntValue:
+        """A size or stride of a jagged tensor that is a nested int."""
+        node = self.graph.call("call_method", method, (tensor.as_argument(self), dim), {}, found)
+        return NestedIntValue(found, node, tensor, method, dim)
 
     def node_of(self, value: NumberValue) -> Any:
         """The node of a number; for a number that is read from an input, a placeholder."""
@@ -134,6 +143,8 @@ class OperatorState:
             raise GraphBreak("op_raises_on_fake", what=what, error=type(error).__name__) from error
         if not isinstance(result, SYMBOLIC_TYPES):
             return ConstantValue(result)
+        if any(isinstance(operand, NestedIntValue) for operand in operands):  # it is a bool, or no graph can return it
+            return ConstantValue(bool(result)) if isinstance(result, torch.SymBool) else unsupported(what, operands[0])
         nodes = [self.argument_of(operand) for operand in operands]
         return NumberValue(result, self.graph.call("call_function", function, nodes, {}, result))
 

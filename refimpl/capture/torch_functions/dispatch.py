@@ -21,7 +21,7 @@ from refimpl.capture.values import (
     Value,
     polyfills,
 )
-from refimpl.capture.values.subclass_tensor import is_default, is_overriding
+from refimpl.capture.values.subclass_tensor import is_overriding, runs_below
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -64,7 +64,7 @@ def _overriding(domain: SymbolicDomain, args: Sequence[Any], depth: int) -> Iter
         value = domain.state.realize(arg)
         match value:
             case SubclassTensorValue():
-                if is_overriding(value.class_) and not (value.is_wrapper and is_default(value.class_)):
+                if is_overriding(value.class_) and not (value.is_wrapper and runs_below(value.class_)):
                     yield value
             case SequenceValue():
                 if depth:

@@ -2,7 +2,7 @@
 
 from refimpl.capture.values.array import ArrayValue
 from refimpl.capture.values.bound import MethodValue, NativeMethodValue
-from refimpl.capture.values.constant import ConstantValue, NumberValue
+from refimpl.capture.values.constant import ConstantValue, NestedIntValue, NumberValue
 from refimpl.capture.values.error import ErrorValue, TracebackValue
 from refimpl.capture.values.function import (
     CellValue,
@@ -51,6 +51,7 @@ __all__ = [
     "MethodValue",
     "NativeIteratorValue",
     "NativeMethodValue",
+    "NestedIntValue",
     "NumberValue",
     "ObjectValue",
     "PartialValue",

@@ -222,6 +222,22 @@ class NumberValue(Value):
         return state.node_of(self)
 
 
+class NestedIntValue(NumberValue):
+    """A size or stride of a jagged tensor that stands for the lengths of its rows. It equals those of the same offsets."""
+
+    __slots__ = ("dim", "method", "tensor")
+
+    def __init__(self, number: Any, node: Node, tensor: Value, method: str, dim: int) -> None:
+        super().__init__(number, node)
+        self.tensor = tensor
+        self.method = method
+        self.dim = dim
+
+    def rebuilt(self, emitter: Any) -> str:
+        """Overrides NumberValue: a graph of dense tensors has no such result, so the rebuilt tensor is asked."""
+        return emitter.named(self, f"{emitter.expression(self.tensor)}.{self.method}({self.dim})")
+
+
 def is_number(value: Value) -> bool:
     """Whether the value is a number, constant or symbolic."""
     return isinstance(value, (ConstantValue, NumberValue)) and value.is_number

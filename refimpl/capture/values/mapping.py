@@ -203,7 +203,9 @@ class DictValue(Value):
             for line in (f"pairs = [{', '.join(pairs)}]", f"{name}.clear()", f"{name}.update(pairs)"):
                 emitter.line(line)
             return
-        gone = [f"del {name}[{emitter.expression(key)}]" for hashed, (key, _) in before.items() if hashed in self.removed]
+        gone = [
+            f"del {name}[{emitter.expression(key)}]" for hashed, (key, _) in before.items() if hashed in self.removed
+        ]
         new = [
             f"{name}[{emitter.expression(key)}] = {emitter.expression(item)}"
             for hashed, (key, item) in after.items()

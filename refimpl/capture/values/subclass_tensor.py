@@ -17,6 +17,7 @@ import torch
 from refimpl._torch import is_traceable_wrapper_subclass, no_torch_function, without_overrides
 from refimpl.capture.config import config
 from refimpl.capture.guards.sources import AttributeSource, KeptSource
+from refimpl.capture.recognition import defined_in
 from refimpl.capture.values.bound import MethodValue
 from refimpl.capture.values.classes import MISSING, in_mro, is_a
 from refimpl.capture.values.hashing import CONSTANT_TYPES
@@ -224,11 +225,36 @@ def is_known_subclass(tensor: torch.Tensor) -> bool:
     return class_.__torch_dispatch__ is NO_DISPATCH and not is_a(tensor, torch.nn.Parameter)
 
 
+def ragged_part(jagged: torch.Tensor) -> str:
+    """The attribute of a jagged tensor whose tensor decides which others have the same ragged dimension."""
+    wrapper: Any = jagged
+    parts, _ = wrapper.__tensor_flatten__()
+    return "_lengths" if "_lengths" in parts else "_offsets"
+
+
+def rows_of(jagged: torch.Tensor) -> dict[str, int]:
+    """The parts of a jagged tensor with a dimension that follows from the lengths of its rows, and which dimension that is.
+
+    These are the values of all rows behind each other, and the empty tensors that keep the smallest and largest length.
+    """
+    wrapper: Any = jagged
+    parts, context = wrapper.__tensor_flatten__()
+    dims = {"_values": context["ragged_idx"] - 1, "_min_seqlen_tensor": 0, "_max_seqlen_tensor": 0}
+    return {name: dim for name, dim in dims.items() if name in parts}
+
+
 def is_overriding(class_: type) -> bool:
     """Whether torch asks instances of the class before it runs a function on them."""
     return getattr(class_, "__torch_function__", no_torch_function) is not no_torch_function
 
 
-def is_default(class_: type) -> bool:
-    """Whether the class has `torch.Tensor.__torch_function__`."""
-    return in_mro(class_, "__torch_function__") is _DEFAULT
+def runs_below(class_: type) -> bool:
+    """Whether operators of the graph may run the class's `__torch_function__` themselves: torch.Tensor's, or one of torch's own.
+
+    A method of the program's is captured, since it may have effects. That of jagged tensors only chooses among operators.
+    """
+    method = in_mro(class_, "__torch_function__")
+    if method is _DEFAULT:
+        return True
+    function = getattr(method, "__func__", None)
+    return isinstance(function, FunctionType) and defined_in(function).startswith("torch.")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import torch
 from torch.fx import Node
 
-from refimpl._torch import is_functorch_wrapped, storage_key
+from refimpl._torch import is_functorch_wrapped, is_nested_int, storage_key
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, Source
@@ -335,6 +335,8 @@ def _stride(domain: SymbolicDomain, receiver: TensorValue, args: list[Any], kwar
 
 def _step(domain: SymbolicDomain, receiver: TensorValue, dim: int) -> Value:
     step = receiver.fake.stride()[dim]
+    if is_nested_int(step):
+        return domain.state.nested_int(receiver, "stride", dim, step)
     return ConstantValue(step) if type(step) is int else _computed(domain, receiver, "stride", step, dim)
 
 
