@@ -230,6 +230,11 @@ def _line_of(frame: FrameState) -> int:
     return frame.line() if line is None else line
 
 
+def _grad_mode_restored() -> contextlib.AbstractContextManager[None]:
+    """Restores the grad mode after the program's own changes. Made where no mode of the program answers torch's calls."""
+    return torch.set_grad_enabled(torch.is_grad_enabled())
+
+
 def translate(
     frames: list[FrameState],
     backend: Backend,
@@ -255,9 +260,7 @@ def translate(
     while True:
         attempt = _Attempt(frames, forced, breaks_at, sizes, fullgraph=fullgraph)
         try:
-            # set_grad_enabled restores the mode after the program's changes.
-            grad_mode = torch.set_grad_enabled(torch.is_grad_enabled())
-            with _overrides_off(), keeping_composite_kernels(), launches_recorded(), grad_mode:
+            with _overrides_off(), keeping_composite_kernels(), launches_recorded(), _grad_mode_restored():
                 ended = _attempted(attempt, forced, fullgraph=fullgraph)
             if ended is not None:
                 return replace(ended.segment(backend, frames, keeps), restart_seconds=began - first)

@@ -153,6 +153,7 @@ def _copy_state(source: torch.nn.Module, target: torch.nn.Module) -> None:
     for name, parameter in source._parameters.items():
         target._parameters[name] = parameter
     for name, buffer in source._buffers.items():
+        target._parameters.pop(name, None)  # fx copies a constant that is a parameter as one
         target.register_buffer(name, buffer, persistent=name not in source._non_persistent_buffers_set)
 
 
