@@ -25,7 +25,7 @@ from refimpl._torch import (
     storage_key,
 )
 from refimpl.errors import ForeignFakeInput, UnsupportedByRefimpl
-from refimpl.symbolic.dynamic_shapes import ALL_STATIC, InputPolicy, Policy, dim_spec, marked_policy, policy_of
+from refimpl.symbolic.dynamic_shapes import ALL_STATIC, DimSpec, InputPolicy, Policy, dim_spec, marked_policy, policy_of
 from refimpl.symbolic.shape_env import ShapeEnv, symbolic_geometry
 from refimpl.symbolic.sources import Source, as_source
 
@@ -105,9 +105,12 @@ class InputFaker:
             fake = self._sparse(tensor, source, policy) if tensor.is_sparse else self._dense(tensor, source, policy)
             return self._with_autograd(fake, tensor, source)
 
+    @property
+    def _default(self) -> Policy:
+        return "STATIC" if self.shape_env.settings.assume_static_by_default else "DUCK"
+
     def _geometry(self, tensor: torch.Tensor, source: Source, policy: InputPolicy | None) -> Geometry:
-        default: Policy = "STATIC" if self.shape_env.settings.assume_static_by_default else "DUCK"
-        specs = [] if policy is ALL_STATIC else [dim_spec(policy, d, default) for d in range(tensor.dim())]
+        specs = [] if policy is ALL_STATIC else [dim_spec(policy, d, self._default) for d in range(tensor.dim())]
         if all(spec.is_plainly_static for spec in specs):
             return _static_geometry(tensor, source)
         return symbolic_geometry(
@@ -151,10 +154,15 @@ class InputFaker:
         sizing, so its dimensions cannot be DYNAMIC."""
         _refuse_dynamic(tensor, source, policy, f"a {type(tensor).__name__}")
         names, context = tensor.__tensor_flatten__()
-        inner = {
-            n: self.tensor(getattr(tensor, n), Source(f"{source.name}.{n}", f"{source.name}.{n}"), policy)
-            for n in names
-        }
+        rows = rows_of(tensor) if tensor.is_nested else {}
+        inner: dict[str, torch.Tensor] = {}
+        for name in names:
+            own = policy
+            if tensor.is_nested and policy is not ALL_STATIC:  # a nested int times a symbol has no value
+                dims = {rows[name]: DimSpec(self._default)} if name in rows else {}
+                own = InputPolicy(dims, default="STATIC")
+            part = Source(f"{source.name}.{name}", f"{source.name}.{name}")
+            inner[name] = self.tensor(getattr(tensor, name), part, own)
         with self.shape_env.suppress_guards(), self.shape_env.origins_off():
             if tensor.is_nested:
                 sizes, strides = tuple(tensor.shape), tuple(tensor.stride())
@@ -178,6 +186,17 @@ class InputFaker:
         if tensor.grad is not None:
             fake.grad = self.tensor(tensor.grad, Source(f"{source.name}.grad", f"{source.name}.grad"))
         return fake
+
+
+def rows_of(jagged: torch.Tensor) -> dict[str, int]:
+    """The parts of a jagged tensor with a dimension that follows from the lengths of its rows, and which dimension that is.
+
+    These are the values of all rows behind each other, and the empty tensors that keep the smallest and largest length.
+    """
+    wrapper: Any = jagged
+    parts, context = wrapper.__tensor_flatten__()
+    dims = {"_values": context["ragged_idx"] - 1, "_min_seqlen_tensor": 0, "_max_seqlen_tensor": 0}
+    return {name: dim for name, dim in dims.items() if name in parts}
 
 
 def set_to_storage(

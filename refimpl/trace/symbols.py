@@ -21,6 +21,7 @@ from typing import Any
 import sympy
 import torch
 
+from refimpl._torch import is_nested_int
 from refimpl.errors import NotTracked, UnsupportedByRefimpl
 from refimpl.symbolic.guards import RuntimeAssert
 from refimpl.symbolic.shape_env import ShapeEnv
@@ -123,7 +124,7 @@ class SymbolState:
         sizes: tuple[Any, ...] = tensor.shape
         strides: tuple[Any, ...] = tensor.stride() if tensor.layout is torch.strided else ()
         for index, size in enumerate(sizes):
-            if not isinstance(size, int):
+            if not (isinstance(size, int) or is_nested_int(size)):
                 sources.setdefault(_key(size.node), (_SIZE, node, (index,)))
                 self._first_sources.setdefault(_first_key(size.node), (_SIZE, node, (index,)))
         for index, stride in enumerate(strides):

@@ -107,12 +107,12 @@ from refimpl.capture.values import (
 from refimpl.capture.values.classes import finds_plainly, is_a, is_named_tuple
 from refimpl.capture.values.hashing import CONSTANT_TYPES, has_own_key, is_constant_key
 from refimpl.capture.values.program_object import InsideValue, sequence_base
-from refimpl.capture.values.subclass_tensor import is_known_subclass, ragged_part, rows_of
+from refimpl.capture.values.subclass_tensor import is_known_subclass, ragged_part
 from refimpl.capture.values.triton_kernel import KernelValue
 from refimpl.capture.values.value import unsupported
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
-from refimpl.symbolic.fake_inputs import InputFaker, fake_int, symbolic_fake_mode
+from refimpl.symbolic.fake_inputs import InputFaker, fake_int, rows_of, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sources import Source as SymbolSource
 from refimpl.trace.fake_kernels import EagerLayoutsMode

@@ -232,17 +232,6 @@ def ragged_part(jagged: torch.Tensor) -> str:
     return "_lengths" if "_lengths" in parts else "_offsets"
 
 
-def rows_of(jagged: torch.Tensor) -> dict[str, int]:
-    """The parts of a jagged tensor with a dimension that follows from the lengths of its rows, and which dimension that is.
-
-    These are the values of all rows behind each other, and the empty tensors that keep the smallest and largest length.
-    """
-    wrapper: Any = jagged
-    parts, context = wrapper.__tensor_flatten__()
-    dims = {"_values": context["ragged_idx"] - 1, "_min_seqlen_tensor": 0, "_max_seqlen_tensor": 0}
-    return {name: dim for name, dim in dims.items() if name in parts}
-
-
 def is_overriding(class_: type) -> bool:
     """Whether torch asks instances of the class before it runs a function on them."""
     return getattr(class_, "__torch_function__", no_torch_function) is not no_torch_function

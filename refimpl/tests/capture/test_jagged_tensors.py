@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from refimpl.backend_registry import lookup_backend
 from refimpl.capture.compile import compile
 from refimpl.capture.entry_points.reset import reset
+from refimpl.trace.make_fx import make_fx
 
 Tensor = torch.Tensor
 Make = Callable[[], tuple[Any, ...]]
@@ -208,3 +209,11 @@ def test_arithmetic_with_a_ragged_size_breaks_the_graph() -> None:
     reset()
     x = rows()
     assert compile(lambda x: x.size(1) * 2, backend="aot_eager")(x) == x.size(1) * 2
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_a_trace_of_make_fx_keeps_jagged_inputs_whole(mode: Any) -> None:
+    graph = make_fx(lambda x: (x * 2).sin(), tracing_mode=mode)(rows())
+    assert [node.name for node in graph.graph.nodes if node.op == "call_function"] == ["mul", "sin"]
+    x = rows(4, 4) if mode == "symbolic" else rows()
+    assert torch.equal(graph(x).values(), (x * 2).sin().values())
