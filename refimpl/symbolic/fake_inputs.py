@@ -155,14 +155,13 @@ class InputFaker:
         _refuse_dynamic(tensor, source, policy, f"a {type(tensor).__name__}")
         names, context = tensor.__tensor_flatten__()
         rows = rows_of(tensor) if tensor.is_nested else {}
-        inner: dict[str, torch.Tensor] = {}
-        for name in names:
+        inner = {name: getattr(tensor, name) for name in names}
+        for name, part in inner.items():
             own = policy
             if tensor.is_nested and policy is not ALL_STATIC:  # a nested int times a symbol has no value
-                dims = {rows[name]: DimSpec(self._default)} if name in rows else {}
-                own = InputPolicy(dims, default="STATIC")
-            part = Source(f"{source.name}.{name}", f"{source.name}.{name}")
-            inner[name] = self.tensor(getattr(tensor, name), part, own)
+                own = InputPolicy({rows[name]: DimSpec(self._default)} if name in rows else {}, default="STATIC")
+            if isinstance(part, torch.Tensor):  # a DTensor's mesh is none
+                inner[name] = self.tensor(part, Source(f"{source.name}.{name}", f"{source.name}.{name}"), own)
         with self.shape_env.suppress_guards(), self.shape_env.origins_off():
             if tensor.is_nested:
                 sizes, strides = tuple(tensor.shape), tuple(tensor.stride())

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import DispatchMode, OpOverload, is_nested_int, pytree
+from refimpl._torch import DispatchMode, OpOverload, is_nested_int, is_opaque_object, pytree
 from refimpl.aot.analysis.fake_arguments import unrelated_alias
 from refimpl.aot.analysis.subclasses import Layout, ProgramLayout, build, dense_parts, layout_of
 from refimpl.functionalize.aliases import AliasMap
@@ -77,8 +77,14 @@ class OuterGraphMode(DispatchMode):
     def _describe(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
         """Keeps a description of the tensor, because a reference to it would change what autograd does with it."""
         node.meta["val"] = _Likeness(tensor)
-        found = [self.recording.tracker.find(part) for part in dense_parts(tensor) if isinstance(part, torch.Tensor)]
-        note(node, dense=DenseNodes(layout_of(tensor), [t.node for t in found if t is not None]))
+        nodes: list[torch.fx.Node] = []
+        for part in dense_parts(tensor):
+            found = self.recording.tracker.find(part) if isinstance(part, torch.Tensor) else None
+            if found is not None:
+                nodes.append(found.node)
+            elif is_opaque_object(part):  # a DTensor's mesh
+                nodes.append(self.recording.node_of(part))
+        note(node, dense=DenseNodes(layout_of(tensor), nodes))
 
     def placeholder(self, value: Any) -> torch.fx.Node:
         """An input of the program."""
@@ -151,12 +157,16 @@ class OuterGraphMode(DispatchMode):
         coerce = getattr(out, "__coerce_tangent_metadata__", None)
         like = out if coerce is None or layout_of(out) is None else coerce()
         layout = layout_of(like)
-        parts: list[torch.Tensor] = []
+        parts: list[Any] = []
         for part in dense_parts(like):
             self._num_tangents += 1
-            tangent = unrelated_alias(torch.empty_like(part, memory_format=torch.preserve_format))
             name = f"tangents_{self._num_tangents}"
-            self.recording.track(tangent, self.recording.builder.late_placeholder(name, tangent))
+            tangent = part  # a DTensor's mesh is no tensor
+            if isinstance(part, torch.Tensor):
+                tangent = unrelated_alias(torch.empty_like(part, memory_format=torch.preserve_format))
+            node = self.recording.builder.late_placeholder(name, tangent)
+            if isinstance(part, torch.Tensor):
+                self.recording.track(tangent, node)
             parts.append(tangent)
         return build(layout, parts)
 

@@ -116,9 +116,7 @@ class WrapperTangents:
         self._indices = [analysis.differentiable.index(position) for position in self._positions]
         self._wrapper_slots = [i for i, sub in enumerate(layout.inputs) if sub is not None]
         self._wrapper_outputs = [i for i, sub in enumerate(layout.outputs) if sub is not None]
-        coercions = iter(
-            [coerce_tangent(TangentInfo(position=0, geometry=Geometry.of(t), dtype=t.dtype)) for t in examples]
-        )
+        coercions = iter([_coercion_of(example) for example in examples])
         self._coercions = [
             [next(coercions) for _ in range(1 if layout is None else layout.count)] for layout in layout.tangents
         ]
@@ -157,6 +155,13 @@ class WrapperTangents:
         return build(layout_of(gradient) or layout, parts)
 
 
+def _coercion_of(example: Any) -> Any:
+    """What converts this dense part of a tangent; a DTensor's mesh, which is no tensor, stays as it is."""
+    if not isinstance(example, torch.Tensor):
+        return None
+    return coerce_tangent(TangentInfo(position=0, geometry=Geometry.of(example), dtype=example.dtype))
+
+
 def as_layout(gradient: torch.Tensor, expected: Layout, like: Callable[[], torch.Tensor], what: str) -> torch.Tensor:
     """Converts the gradient to the expected layout. Raises UnexpectedSubclass if its class does not allow that."""
     layout = layout_of(gradient)
@@ -169,6 +174,11 @@ def as_layout(gradient: torch.Tensor, expected: Layout, like: Callable[[], torch
         return sum_
     if expected is not None and layout.kind is expected.kind and same_context(expected, gradient, layout.context):
         return gradient
+    if expected is not None and layout.kind is expected.kind and not gradient.is_contiguous():
+        with torch.no_grad():  # the backward of `sum` expands, and the context of a DTensor has strides
+            dense = gradient.contiguous()
+        if dense.is_contiguous():
+            return as_layout(dense, expected, like, what)
     coerce = getattr(gradient, "__coerce_same_metadata_as_tangent__", None)
     context = None if expected is None else expected.context
     kind = torch.Tensor if expected is None else expected.kind

@@ -18,11 +18,11 @@ A rule is a short function `rule(call, *args, **kwargs)` that returns a `Recorde
 | auto_functionalized, auto_functionalized_v2, with_effects, out_dtype, print, run_and_save_rng_state, run_with_rng_state, _export_tracepoint | the default | rules |
 | call_torchbind | the call itself; a fake runs the method | script_objects |
 | graphsafe_run_with_rng_state, run_dtensor_rng_op, inline_asm_elementwise | the default; not tested, since they need a GPU | rules |
-| wrap, wrap_with_set_grad_enabled, wrap_with_autocast, tag_activation_checkpoint, wrap_activation_checkpoint, dynamo_bypassing_wrapper, flat_apply, autograd_function_apply, custom_function_call | none: they call their function themselves, and its ops are recorded | |
+| wrap, wrap_with_set_grad_enabled, wrap_with_autocast, tag_activation_checkpoint, wrap_activation_checkpoint, dynamo_bypassing_wrapper, flat_apply, autograd_function_apply, custom_function_call, local_map_hop | none: they call their function themselves, and its ops are recorded | |
 | flex_attention, flex_attention_backward | the functions of scores and masks, on single elements | attention |
 | invoke_leaf_function | the node calls the function; writes to arguments are `copy_` nodes after it | leaf_functions |
 | triton_kernel_wrapper_mutation | the call is recorded as a launch of the kernel (refimpl.trace.triton_kernels); triton_kernel_wrapper_functional is refused | rules |
-| local_map_hop, aoti_call_delegate, executorch_call_delegate, inductor_compiled_code | none yet: register one | |
+| aoti_call_delegate, executorch_call_delegate, inductor_compiled_code | none yet: register one | |
 
 The default records the call unchanged and runs the operator for its result. It raises UnsupportedByRefimpl for a call with a
 function among its arguments, because only a rule knows the arguments of that function.
