@@ -6,9 +6,8 @@ Differs: upstream has two higher-order operators, which every pass must know. He
 
 | module | what it holds |
 |---|---|
-| kernel_objects | what a kernel is: JITFunction, InterpretedFunction, and Autotuner and Heuristics around one |
+| kernel_objects | what a kernel is: JITFunction, InterpretedFunction, and Autotuner and Heuristics around one; its grids |
 | written_arguments | which tensors a kernel writes, from its source |
-| grids | the grid of each configuration of a kernel |
 | operators | the operator of a launch |
 | launches | launches in a trace without capture |
 
@@ -22,11 +21,11 @@ the result has none.
 
 from __future__ import annotations
 
-from refimpl.trace.triton_kernels.grids import grids_of
 from refimpl.trace.triton_kernels.kernel_objects import (
     bound_arguments,
     constexpr_parameters,
     defaults_of,
+    grids_of,
     is_autotuner,
     is_kernel,
     layers_of,

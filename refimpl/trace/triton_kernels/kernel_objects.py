@@ -1,4 +1,7 @@
-"""What a Triton kernel is: a function with `@triton.jit`, perhaps within `@triton.autotune` and `@triton.heuristics`.
+"""What a Triton kernel is: a function with `@triton.jit`, perhaps within `@triton.autotune` and `@triton.heuristics`; its
+parameters, and the grids that it is launched on.
+
+Counterpart: torch/_higher_order_ops/triton_kernel_wrap.py TritonHOPifier.call_triton_kernel
 
 `@triton.jit` makes an InterpretedFunction where TRITON_INTERPRET=1 is set, else a JITFunction. Triton is optional: an object can
 be a kernel only if the program has imported it.
@@ -102,3 +105,30 @@ def defaults_of(kernel: Any) -> dict[str, Any]:
     """The defaults of the kernel's parameters, by name."""
     parameters = inspect.signature(python_function(kernel)).parameters.values()
     return {parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty}
+
+
+def grids_of(layers: Sequence[tuple[bool, Any]], grid: Any, arguments: dict[str, Any]) -> list[Any]:
+    """The grid for each configuration of the autotuner, in order; one if there is none.
+
+    layers: the autotuners (True) and heuristics (False) around the kernel, the outermost first. arguments: by name, with the
+    defaults of parameters. A grid that is a function gets them together with what configuration and heuristics provide. Capture
+    interprets this function too, where the arguments are values of capture.
+    """
+    metas = [arguments]
+    for is_autotuner, layer in layers:
+        found = []
+        for meta in metas:
+            if is_autotuner:
+                for config in layer.configs:
+                    found.append({**meta, **config.kwargs})
+            elif callable(grid):
+                for name, function in layer.values.items():
+                    meta = {**meta, name: function(meta)}
+                found.append(meta)
+            else:
+                found.append(meta)
+        metas = found
+    grids = []
+    for meta in metas:
+        grids.append(grid(meta) if callable(grid) else grid)
+    return grids

@@ -20,11 +20,11 @@ import torch
 
 from refimpl._torch import captured_launch, without_wrapped_kernels
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.trace.triton_kernels.grids import grids_of
 from refimpl.trace.triton_kernels.kernel_objects import (
     bound_arguments,
     constexpr_parameters,
     defaults_of,
+    grids_of,
     is_autotuner,
     is_kernel,
     launch_classes,
