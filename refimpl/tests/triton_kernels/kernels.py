@@ -158,11 +158,17 @@ def tuple_kernel(inputs, out_ptr, n, factors, BLOCK: tl.constexpr):
     tl.store(out_ptr + offsets, x + y, mask=mask)
 
 
+def run_once(call, quantiles):
+    """Stands for a measurement, which needs a GPU."""
+    call()
+    return 1.0, 1.0, 1.0
+
+
 tuned_add_kernel = triton.autotune(configs=[triton.Config({"BLOCK": 8})], key=["n"])(add_kernel)
 several_add_kernel = triton.autotune(
     configs=[triton.Config({"BLOCK": 8}), triton.Config({"BLOCK": 32}, num_warps=2)],
     key=["n"],
-    do_bench=lambda call, quantiles: (call(), (1.0, 1.0, 1.0))[1],
+    do_bench=run_once,
 )(add_kernel)
 heuristic_add_kernel = triton.heuristics({"BLOCK": lambda args: 8 if args["n"] < 10 else 16})(add_kernel)
 tuned_heuristic_kernel = triton.autotune(configs=[triton.Config({}, num_warps=2)], key=[])(heuristic_add_kernel)
@@ -170,7 +176,7 @@ cleared_count_kernel = triton.autotune(
     configs=[triton.Config({"BLOCK": 8}), triton.Config({"BLOCK": 16})],
     key=["n"],
     reset_to_zero=["count_ptr"],
-    do_bench=lambda call, quantiles: (call(), (1.0, 1.0, 1.0))[1],
+    do_bench=run_once,
 )(count_kernel)
 
 if _BEFORE is None:

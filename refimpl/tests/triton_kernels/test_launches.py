@@ -13,7 +13,17 @@ import refimpl
 
 pytest.importorskip("triton")
 
-from refimpl.tests.triton_kernels.programs import PROGRAMS, Program, added_by_kernel, arguments, in_a_branch
+import triton
+
+from refimpl.tests.triton_kernels.programs import (
+    PROGRAMS,
+    Program,
+    added_by_kernel,
+    arguments,
+    blocks,
+    in_a_branch,
+    kernels,
+)
 
 
 def traced(function: Program) -> Program:
@@ -76,3 +86,24 @@ def test_a_branch_launches_a_kernel(road: str) -> None:
     x, y = arguments()
     assert_same(seen(added_by_kernel, (x, y)), seen(compiled, (x, y)))
     assert_same([-x - y], [compiled(-x, y)])
+
+
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("option", [{}, {"reset_to_zero": ["count_ptr"]}, {"restore_value": ["count_ptr"]}], ids=str)
+def test_the_first_call_of_an_autotuned_kernel_does_what_eager_mode_does(option: dict[str, Any], road: str) -> None:
+    """It launches every configuration on the tensors themselves, so a sum counts twice unless the option prevents that."""
+
+    def fresh() -> Program:
+        configurations = [triton.Config({"BLOCK": 8}), triton.Config({"BLOCK": 16})]
+        tuned = triton.autotune(configurations, key=["n"], do_bench=kernels.run_once, **option)(kernels.count_kernel)
+
+        def function(x: Any) -> Any:
+            count = torch.full((1,), 5.0)
+            tuned[blocks](x, count, x.numel())
+            return count
+
+        return function
+
+    expected, actual = fresh(), ROADS[road](fresh())
+    x, _ = arguments()
+    assert [expected(x), expected(x)] == [actual(x), actual(x)]
