@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from torch.testing._internal.common_methods_invocations import op_db
 
+from fuzz.tests.uncovered import UNCOVERED
 from fuzz.vocabulary.operators import OPERATORS
-from fuzz.vocabulary.operators.uncovered import UNCOVERED
 
 # OpInfo's own names for operators that are Python syntax.
 _SYNTAX = {

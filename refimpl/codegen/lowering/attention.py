@@ -45,13 +45,6 @@ RULES = RuleTable()
 
 WIDEST_HEAD = 256
 MASK_DTYPES = (torch.bool, *DOT_DTYPES)
-# Libraries that align a causal mask of a non-square score matrix differently from each other.
-_ALIGNED_OTHERWISE = (
-    aten._scaled_dot_product_flash_attention.default,
-    aten._scaled_dot_product_flash_attention_backward.default,
-    aten._scaled_dot_product_cudnn_attention.default,
-    aten._scaled_dot_product_cudnn_attention_backward.default,
-)
 
 
 class _Call:
@@ -63,6 +56,9 @@ class _Call:
         self.tensors: dict[str, Tensor] = {name: arguments[name] for name in ("query", "key", "value")}
         self.mask: Tensor | None = arguments.get("attn_mask", arguments.get("attn_bias"))
         self.is_causal: bool = arguments["is_causal"]
+        # Flash attention and cuDNN align a causal mask of a non-square score matrix differently from each other. Their forward
+        # can return its weights, and their backward takes the lengths of ragged batches.
+        self.is_of_library = bool(arguments.keys() & {"return_debug_mask", "cum_seq_q"})
         scale: float | None = arguments["scale"]
         query = self.tensors["query"]
         self.check(arguments["dropout_p"])
@@ -94,7 +90,7 @@ class _Call:
             raise NotLowered(f"a mask of {self.mask.dtype} with {len(self.mask.shape)} dimensions")
         scores = product((*query.shape[:3], key.shape[2]))
         check_size(self.state, guess(scores * (query.shape[3] + value.shape[3])), "dot", query.device)
-        if self.is_causal and self.node.target in _ALIGNED_OTHERWISE and query.shape[2] != key.shape[2]:
+        if self.is_causal and self.is_of_library and query.shape[2] != key.shape[2]:
             raise NotLowered("causal attention of other numbers of queries and keys")
 
     def inputs(self) -> dict[str, Operand]:

@@ -33,41 +33,23 @@ from refimpl.codegen.lowering.state import is_apart
 
 aten = torch.ops.aten
 
-_PRODUCTS = frozenset([aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default])
 _PLAIN_PRODUCTS = frozenset([aten.mm.default, aten.bmm.default])
-COPIES = frozenset(
+_PRODUCTS = _PLAIN_PRODUCTS | {aten.addmm.default, aten.baddbmm.default}
+_MOVES = frozenset(
     [
-        aten.view.default,
-        aten.reshape.default,
-        aten._unsafe_view.default,
-        aten.expand.default,
-        aten.clone.default,
-        aten.detach.default,
-        aten.alias.default,
-        aten.squeeze.dim,
-        aten.squeeze.dims,
-        aten.squeeze.default,
-        aten.unsqueeze.default,
-        aten.transpose.int,
-        aten.permute.default,
+        aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.transpose.int, aten.permute.default,
         aten.t.default,
     ]
-)
+)  # fmt: skip
+COPIES = _MOVES | {
+    aten.expand.default, aten.clone.default, aten.detach.default, aten.alias.default, aten.squeeze.dim,
+    aten.squeeze.dims, aten.squeeze.default, aten.unsqueeze.default,
+}  # fmt: skip
 """Views that keep or expand all elements, and copies: users may load from their input instead. Alias annotations do not tell
 these views from others that change values or omit some (`_conj`, `view.dtype`, `as_strided`), and copies have none."""
 _CONVERSIONS = COPIES | {aten._to_copy.default, torch.ops.prims.convert_element_type.default}
 _OF_TILES = _CONVERSIONS | pointwise.RULES.keys()
 _SUMS = frozenset([aten.sum.dim_IntList])
-_MOVES = frozenset(
-    [
-        aten.view.default,
-        aten.reshape.default,
-        aten._unsafe_view.default,
-        aten.transpose.int,
-        aten.permute.default,
-        aten.t.default,
-    ]
-)
 
 Kind = Literal["forward", "gradients"]
 

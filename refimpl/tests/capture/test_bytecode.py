@@ -22,7 +22,7 @@ from refimpl.capture.bytecode.effects import effect
 from refimpl.capture.bytecode.errors import MalformedCode, UnsupportedCode
 from refimpl.capture.bytecode.instructions import JUMPS, Handler, Instruction, NormalizedCode, Op
 from refimpl.capture.bytecode.normalize import normalize
-from refimpl.capture.bytecode.verify import verify
+from refimpl.tests.capture.bytecode_checks import verify
 
 MODULES = (argparse, ast, contextlib, dataclasses, dis, enum, inspect, types, typing)
 
