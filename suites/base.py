@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from oracle.errors import UsageError
 from oracle.program import Program
+
+_Group = TypeVar("_Group")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +74,6 @@ class SuiteProgram:
 class Suite(Protocol):
     """A named collection of programs. One instance per process; both methods are deterministic."""
 
-    name: str
-    description: str
-    tags: Mapping[str, str]  # tag -> what it means
-    dtypes: tuple[str, ...]  # valid values of `--dtype`; empty: the suite has no dtype axis
-    default_subjects: tuple[str, ...]
-
     def groups(self, selection: Selection) -> list[str]:
         """Names of all groups that can hold a selected program. May import torch: called in a worker."""
         ...
@@ -84,3 +81,14 @@ class Suite(Protocol):
     def programs(self, selection: Selection, group: str) -> Iterator[SuiteProgram]:
         """The selected programs of one group, in a fixed order. Called in a worker."""
         ...
+
+
+def group_of(groups: Mapping[str, _Group], name: str, *, suite: str, what: str) -> _Group:
+    """The entry of a group. Raises UsageError if there is none; `what` is the word for one of the suite's groups."""
+    if name not in groups:
+        raise UsageError(
+            seen=f"{what} {name!r}",
+            expected=f"one of the {len(groups)} groups of the suite {suite}",
+            do=f"`torch-oracle list {suite}` prints them",
+        )
+    return groups[name]

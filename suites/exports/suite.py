@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from oracle.errors import UsageError
 from oracle.program import Call, Program
-from suites.base import Selection, SuiteProgram
-from suites.exports import DEFAULT_SUBJECTS, DESCRIPTION, DTYPES, NAME, TAGS
+from suites.base import Selection, SuiteProgram, group_of
 from suites.models.architecture import Architecture
 from suites.models.catalog import ARCHITECTURES
 
@@ -42,12 +40,6 @@ class ExportsSuite:
     architectures tagged "quick".
     """
 
-    name: str = NAME
-    description: str = DESCRIPTION
-    tags: Mapping[str, str] = TAGS
-    dtypes: tuple[str, ...] = DTYPES
-    default_subjects: tuple[str, ...] = DEFAULT_SUBJECTS
-
     def groups(self, selection: Selection) -> list[str]:
         return [
             name
@@ -57,13 +49,7 @@ class ExportsSuite:
 
     def programs(self, selection: Selection, group: str) -> Iterator[SuiteProgram]:
         """Raises UsageError for a group that does not exist."""
-        architecture = ARCHITECTURES.get(group)
-        if architecture is None:
-            raise UsageError(
-                seen=f"model {group!r}",
-                expected=f"one of the {len(ARCHITECTURES)} models",
-                do="`torch-oracle list exports` prints them",
-            )
+        architecture = group_of(ARCHITECTURES, group, suite="exports", what="model")
         for dtype in selection.dtypes or ("float32",):
             for direction in selection.directions or ("forward",):
                 for kind, sizes in _kinds().items():

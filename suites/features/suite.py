@@ -6,10 +6,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from oracle.errors import UsageError
 from oracle.program.snippets import Snippet, read_snippets
-from suites.base import Selection, SuiteProgram
-from suites.features import DEFAULT_SUBJECTS, DESCRIPTION, DTYPES, NAME, TAGS
+from suites.base import Selection, SuiteProgram, group_of
 
 _PROGRAMS = Path(__file__).with_name("programs")
 
@@ -26,12 +24,6 @@ class FeaturesSuite:
     C++ compiler, since they test capture.
     """
 
-    name: str = NAME
-    description: str = DESCRIPTION
-    tags: Mapping[str, str] = TAGS
-    dtypes: tuple[str, ...] = DTYPES
-    default_subjects: tuple[str, ...] = DEFAULT_SUBJECTS
-
     def groups(self, selection: Selection) -> list[str]:
         return [
             name
@@ -41,13 +33,7 @@ class FeaturesSuite:
 
     def programs(self, selection: Selection, group: str) -> Iterator[SuiteProgram]:
         """Raises UsageError for a group that does not exist."""
-        snippet = snippets().get(group)
-        if snippet is None:
-            raise UsageError(
-                seen=f"feature {group!r}",
-                expected=f"one of the {len(snippets())} features",
-                do="`torch-oracle list --suite features` prints them",
-            )
+        snippet = group_of(snippets(), group, suite="features", what="feature")
         name = f"{group}/{snippet.direction}"
         if _is_wanted(snippet, selection) and selection.wants(group=group, name=name):
             yield SuiteProgram(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from oracle.errors import UsageError
 from oracle.program import Call, Program
-from suites.base import Selection, SuiteProgram
-from suites.models import DEFAULT_SUBJECTS, DESCRIPTION, DTYPES, NAME, TAGS
+from suites.base import Selection, SuiteProgram, group_of
 from suites.models.architecture import Architecture
 from suites.models.catalog import ARCHITECTURES
 
@@ -39,12 +37,6 @@ class ModelsSuite:
     architectures tagged "quick".
     """
 
-    name: str = NAME
-    description: str = DESCRIPTION
-    tags: Mapping[str, str] = TAGS
-    dtypes: tuple[str, ...] = DTYPES
-    default_subjects: tuple[str, ...] = DEFAULT_SUBJECTS
-
     def groups(self, selection: Selection) -> list[str]:
         return [
             name
@@ -54,13 +46,7 @@ class ModelsSuite:
 
     def programs(self, selection: Selection, group: str) -> Iterator[SuiteProgram]:
         """Raises UsageError for a group that does not exist."""
-        architecture = ARCHITECTURES.get(group)
-        if architecture is None:
-            raise UsageError(
-                seen=f"model {group!r}",
-                expected=f"one of the {len(ARCHITECTURES)} models",
-                do="`torch-oracle list models` prints them",
-            )
+        architecture = group_of(ARCHITECTURES, group, suite="models", what="model")
         if not _has_tag(architecture, selection):
             return
         yield from programs_of_model(

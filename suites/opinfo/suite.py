@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from suites import opinfo
 from suites.base import Selection, SuiteProgram
 from suites.opinfo.plan import list_groups, list_programs
 
 
 class OpInfoSuite:
     """Implements `suites.base.Suite`. The default sweep takes the first sample of the first entry of each operator."""
-
-    name = opinfo.NAME
-    description = opinfo.DESCRIPTION
-    tags = opinfo.TAGS
-    dtypes = opinfo.DTYPES
-    default_subjects = opinfo.DEFAULT_SUBJECTS
 
     def groups(self, selection: Selection) -> list[str]:
         """Full names of all entries that can hold a selected program. Raises UsageError for unknown words."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -12,7 +12,6 @@ from oracle.errors import UsageError
 from oracle.program import Call, Program
 from oracle.recording import RecordedCall, find_overload, read_recording
 from suites.base import Selection, SuiteProgram
-from suites.recorded import DEFAULT_SUBJECTS, DESCRIPTION, DTYPES, NAME, TAGS
 
 _SOURCE = """\
 import torch
@@ -34,12 +33,6 @@ class RecordedSuite:
     A backward program differentiates a call that had an argument which requires grad, unless the operator writes to it.
     Calls that cannot be replayed, and operators that this torch lacks, are programs that say so.
     """
-
-    name: str = NAME
-    description: str = DESCRIPTION
-    tags: Mapping[str, str] = TAGS
-    dtypes: tuple[str, ...] = DTYPES
-    default_subjects: tuple[str, ...] = DEFAULT_SUBJECTS
 
     def groups(self, selection: Selection) -> list[str]:
         """Raises UsageError without a recording, and for one that cannot be read."""

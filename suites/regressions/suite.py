@@ -18,7 +18,7 @@ from oracle.known import ledger as known_issues
 from oracle.known.ledger import KnownIssue, program_name
 from oracle.program.snippets import Snippet, read_snippets
 from suites.base import Selection, SuiteProgram
-from suites.regressions import DEFAULT_SUBJECTS, DESCRIPTION, DTYPES, NAME, QUICK_SUBJECTS, TAGS
+from suites.regressions import DEFAULT_SUBJECTS, NAME, QUICK_SUBJECTS
 
 _PROGRAMS = Path(__file__).with_name("programs")
 LADDER: tuple[str, ...] = ("dynamo", "aot_eager", "inductor")
@@ -45,12 +45,6 @@ class RegressionsSuite:
     of another program.
     """
 
-    name: str = NAME
-    description: str = DESCRIPTION
-    tags: Mapping[str, str] = TAGS
-    dtypes: tuple[str, ...] = DTYPES
-    default_subjects: tuple[str, ...] = DEFAULT_SUBJECTS
-
     def groups(self, selection: Selection) -> list[str]:
         groups = {
             name.split("/")[0]: None
@@ -70,7 +64,7 @@ class RegressionsSuite:
             raise UsageError(
                 seen=f"regression {group!r}",
                 expected="an upstream issue number of the suite, or 'control'",
-                do="`torch-oracle list --suite regressions` prints them",
+                do="`torch-oracle list regressions` prints them",
             )
         for name, snippet in members.items():
             if (

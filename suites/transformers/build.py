@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from oracle.errors import UsageError
 from oracle.hygiene import seed_everything
+from suites.base import group_of
 from suites.models.zoo import LossAndOutput, spread, tensors_of
 from suites.transformers.catalog import Named, architectures, transformers_module
 from suites.transformers.inputs import Inputs, InputSpec, candidates, make_tensor
@@ -81,14 +81,7 @@ def make_inputs(model_type: str, *, dtype: str, device: str, call: int) -> tuple
 
 
 def _named(model_type: str) -> Named:
-    found = architectures().get(model_type)
-    if found is None:
-        raise UsageError(
-            seen=f"architecture {model_type!r}",
-            expected=f"one of the {len(architectures())} of the installed transformers",
-            do="`torch-oracle list transformers` prints them",
-        )
-    return found
+    return group_of(architectures(), model_type, suite="transformers", what="architecture")
 
 
 @functools.cache

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from oracle.errors import UsageError
 from oracle.program import Call
-from suites.base import Selection, SuiteProgram
+from suites.base import Selection, SuiteProgram, group_of
 from suites.models.suite import programs_of_model
-from suites.transformers import DEFAULT_SUBJECTS, DESCRIPTION, DTYPES, NAME, TAGS
+from suites.transformers import DTYPES
 from suites.transformers.catalog import Named, architectures
 
 _SOURCE = """\
@@ -36,12 +35,6 @@ class TransformersSuite:
     so `max_samples` has no effect.
     """
 
-    name: str = NAME
-    description: str = DESCRIPTION
-    tags: Mapping[str, str] = TAGS
-    dtypes: tuple[str, ...] = DTYPES
-    default_subjects: tuple[str, ...] = DEFAULT_SUBJECTS
-
     def groups(self, selection: Selection) -> list[str]:
         """Raises UsageError without transformers."""
         return [
@@ -50,13 +43,7 @@ class TransformersSuite:
 
     def programs(self, selection: Selection, group: str) -> Iterator[SuiteProgram]:
         """Raises UsageError for a group that does not exist."""
-        named = architectures().get(group)
-        if named is None:
-            raise UsageError(
-                seen=f"architecture {group!r}",
-                expected=f"one of the {len(architectures())} of the installed transformers",
-                do="`torch-oracle list transformers` prints them",
-            )
+        named = group_of(architectures(), group, suite="transformers", what="architecture")
         if not _has_tag(named, selection):
             return
         yield from programs_of_model(group, selection, source=_SOURCE, dtypes=DTYPES, modes=_MODES, tags=(named.kind,))
