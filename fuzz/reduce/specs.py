@@ -158,26 +158,13 @@ def _dtype_everywhere(old: str, new: str) -> Edit:
             return spec
         return _with_dtype(spec, new) or spec
 
-    def of_operand(operand: Operand) -> Operand:
-        if isinstance(operand, Expr):
-            return Expr(f"torch.{new}") if operand.text == f"torch.{old}" else operand
-        if isinstance(operand, Items):
-            return replace(operand, items=tuple(of_operand(item) for item in operand.items))
-        return operand
+    def of_leaf(operand: Operand) -> Operand:
+        is_dtype = isinstance(operand, Expr) and operand.text == f"torch.{old}"
+        return Expr(f"torch.{new}") if is_dtype else operand
 
     def edit(program: FuzzProgram) -> FuzzProgram:
         calls = tuple(replace(call, args=[change(spec) for spec in call.args]) for call in program.calls)
-        statements = tuple(
-            replace(
-                statement,
-                args=tuple(of_operand(arg) for arg in statement.args),
-                kwargs=tuple((key, of_operand(arg)) for key, arg in statement.kwargs),
-            )
-            if isinstance(statement, OpCall)
-            else statement
-            for statement in program.statements
-        )
-        return replace(program, calls=calls, statements=statements)
+        return _with_operands(replace(program, calls=calls), of_leaf)
 
     return edit
 
@@ -243,32 +230,39 @@ def _smaller(size: int) -> list[tuple[int, int]]:
 def _resized(program: FuzzProgram, old: int, new: int, *, in_operands: bool) -> FuzzProgram:
     """Change every dimension of this size, and with `in_operands` every equal number in a statement."""
 
-    def of_operand(operand: Operand) -> Operand:
-        if isinstance(operand, int) and not isinstance(operand, bool):
-            return new if operand == old else operand
-        if isinstance(operand, Items):
-            return replace(operand, items=tuple(of_operand(item) for item in operand.items))
-        return operand
+    def of_leaf(operand: Operand) -> Operand:
+        is_size = isinstance(operand, int) and not isinstance(operand, bool) and operand == old
+        return new if is_size else operand
 
     def of_spec(spec: Any) -> Any:
         if not _is_tensor(spec) or old not in spec["shape"]:
             return spec
         return reshaped(spec, [new if size == old else size for size in spec["shape"]])
 
-    statements = program.statements
-    if in_operands:
-        statements = tuple(
-            replace(
-                statement,
-                args=tuple(of_operand(arg) for arg in statement.args),
-                kwargs=tuple((key, of_operand(arg)) for key, arg in statement.kwargs),
-            )
-            if isinstance(statement, OpCall)
-            else statement
-            for statement in program.statements
-        )
     calls = tuple(replace(call, args=[of_spec(spec) for spec in call.args]) for call in program.calls)
-    return replace(program, calls=calls, statements=statements)
+    resized = replace(program, calls=calls)
+    return _with_operands(resized, of_leaf) if in_operands else resized
+
+
+def _with_operands(program: FuzzProgram, of_leaf: Callable[[Operand], Operand]) -> FuzzProgram:
+    """Change the operands of all operator calls, also inside lists and tuples."""
+
+    def changed(operand: Operand) -> Operand:
+        if isinstance(operand, Items):
+            return replace(operand, items=tuple(map(changed, operand.items)))
+        return of_leaf(operand)
+
+    statements = tuple(
+        replace(
+            statement,
+            args=tuple(map(changed, statement.args)),
+            kwargs=tuple((key, changed(arg)) for key, arg in statement.kwargs),
+        )
+        if isinstance(statement, OpCall)
+        else statement
+        for statement in program.statements
+    )
+    return replace(program, statements=statements)
 
 
 def _without_dimension(program: FuzzProgram, at: int) -> FuzzProgram | None:

@@ -159,7 +159,7 @@ class FirstRun:
 
     def arguments(self, *more: str) -> list[str]:
         fixed = ["conformance", "--pytorch-src", str(self.tree), "--suite", "proxy_tensor"]
-        return [*fixed, "--workers", "2", "--timeout", "10", "--cache", str(self.cache), *more]
+        return [*fixed, "--workers", "2", "--timeout", "5", "--cache", str(self.cache), *more]
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +189,7 @@ def test_rows_are_in_the_order_of_the_file_as_unittest_sorts_it(first_run: First
     [
         ("test_is_wrong", "AssertionError: True is not false"),
         ("test_raises", "KeyError: 'first line\\nsecond line'"),
-        ("test_hangs", "still running after 10 s"),
+        ("test_hangs", "still running after 5 s"),
         ("test_dies", "signal 11"),
         ("test_swallows_a_breach", "refimpl calls make_fx in fx/experimental/proxy_tensor.py, from call in"),
         ("test_uses_a_missing_name", "MissingName: torch.fx.experimental.symbolic_shapes.a_name_of_the_past"),
