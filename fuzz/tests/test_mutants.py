@@ -75,7 +75,7 @@ def test_a_trigger_ends_its_worker(name: str) -> None:
         function="oracle.case:run_case",
         payload={"case": case.to_json(), "subject": resolve(mutant.subject).to_json()},
         group="",
-        timeout_s=15 if "timeout" in mutant.statuses else 60,
+        timeout_s=8 if "timeout" in mutant.statuses else 60,
         memory_bytes=4 << 30,
     )
     with Pool(workers=1, preload=("torch", "oracle.case")) as pool:

@@ -100,7 +100,7 @@ def test_every_case_is_one_row_whatever_becomes_of_its_worker(pool: Pool) -> Non
         case("hangs", "import time\n\n\ndef program():\n    time.sleep(60)\n"),
         case("absent", "raise ValueError('no such program')\n"),
     ]
-    rows = run_cases(cases, pool, timeout_s=8, memory_gib=2, err=Console(quiet=True))
+    rows = run_cases(cases, pool, timeout_s=4, memory_gib=2, err=Console(quiet=True))
     assert [(one.name, one.status) for one in rows] == [
         ("fine", "equal"),
         ("dies", "crash"),
