@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from oracle.errors import UsageError
 
-FAMILIES = ("op", "view", "write", "autograd", "random", "state", "control", "python")
 # Weight of each family of statements, by focus. "guards" and "dynamic" differ in their call plans, "export" in its inputs.
 # "state" counts among the statements of modules only; how likely a program is one: fuzz.vocabulary.statements.modules.
 FOCUSES: Mapping[str, Mapping[str, float]] = {

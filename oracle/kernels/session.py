@@ -22,7 +22,6 @@ from oracle.kernels.input_specs import DrawnCase, Spec, build, default_inputs, d
 from oracle.kernels.target import check_call, load_function, parameter_names
 from oracle.subjects.refimpl_kernels import interpret_triton
 
-LEVELS = ("emulator", "interpreter", "gpu")
 LARGEST = {"emulator": 1 << 16, "interpreter": 1 << 12, "gpu": 1 << 20}  # elements of a tensor
 SIMPLER_S = 5.0  # for one finding
 

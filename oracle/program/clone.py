@@ -56,11 +56,6 @@ def map_tensors(value: Any, fn: Callable[[torch.Tensor], Any]) -> Any:
     return rebuild(value, leaf=fn, unknown=lambda other, memo: other)
 
 
-def clone_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy of one tensor as `clone_tree` makes it, with a storage of its own."""
-    return _Cloner().clone(tensor)
-
-
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     """The bytes of a strided tensor in row-major order, as a flat uint8 tensor; a view if its strides permit."""
     flat = tensor.detach().resolve_conj().resolve_neg().reshape(-1)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from refimpl.errors import BadParameter
 
 DecompositionTable = Mapping[Any, Callable[..., Any]]
-TracingMode = Literal["real", "fake", "symbolic"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

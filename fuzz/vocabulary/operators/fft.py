@@ -11,7 +11,6 @@ from fuzz.vocabulary.operators.spec import OpSpec
 
 _REAL = ("float32", "float64")
 _ANY = (*_REAL, "complex64", "complex128", "int64")
-_COMPLEX = ("complex64", "complex128")
 _NORM = optional(either("ortho", "forward", "backward"))
 
 

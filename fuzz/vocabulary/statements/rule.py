@@ -22,6 +22,6 @@ class Rule:
     """
 
     name: str
-    family: str  # fuzz.draw.settings.FAMILIES
+    family: str  # "op", "view", "write", "autograd", "random", "state", "control" or "python"
     draw_statements: DrawStatements
     weight: float = 1.0

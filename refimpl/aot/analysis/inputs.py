@@ -128,11 +128,6 @@ def related_views(args: Sequence[Any], gets_history: Sequence[int]) -> tuple[tup
     )
 
 
-def _sizes(tensor: torch.Tensor) -> set[int]:
-    """The sizes that are integers, not symbols."""
-    return {size for size in tensor.shape if type(size) is int}
-
-
 def plan_for(
     args: Sequence[Any],
     *,

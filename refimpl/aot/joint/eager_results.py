@@ -31,7 +31,6 @@ from refimpl.trace.eager_facts import is_known
 from refimpl.trace.layouts import Layout, elementwise_strides, empty_like_strides
 from refimpl.trace.tracker import TrackerState
 
-_aten = torch.ops.aten
 _FUNCTIONAL_ATTENTION = torch.nn.functional.scaled_dot_product_attention
 _TENSOR_SPLIT = (torch.tensor_split, torch.Tensor.tensor_split)
 _PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)

@@ -31,7 +31,6 @@ from refimpl.codegen.emulator.types import (
 )
 
 Number = bool | int | float
-Operand = "Value | Number"
 LARGEST_BLOCK = 1 << 20  # elements; Triton's own limit
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

@@ -52,11 +52,6 @@ def converted(x: Tensor, dtype: torch.dtype) -> Tensor:
     return Computed(x.shape, dtype, x.device, lambda indices: cast(x.at(indices), dtype), x.cost + 1)
 
 
-def mapped(x: Tensor, formula: Any, dtype: torch.dtype) -> Computed:
-    """Applies a formula to every element."""
-    return Computed(x.shape, dtype, x.device, lambda indices: formula(x.at(indices)), x.cost + 1)
-
-
 def reduced(
     state: LoweringState, node: torch.fx.Node, kind: ReductionKind, x: Tensor, dims: Any, accumulate: torch.dtype
 ) -> Tensor:

@@ -15,8 +15,6 @@ from refimpl.codegen.lowering.views import compared
 from refimpl.codegen.scalars import FromIndex, Scalar
 from refimpl.symbolic.functions import FloorDiv, PythonMod
 
-_BEYOND = 2**62
-
 Found = tuple[sympy.Expr, list[Scalar]]
 """An index, and the conditions under which it is valid."""
 
