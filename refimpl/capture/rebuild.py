@@ -24,7 +24,8 @@ from refimpl.capture.values import (
 )
 from refimpl.capture.values.value import DELETED
 
-_LITERALS = (int, str, bool, type(None), bytes)
+_LITERALS = (bool, type(None))  # there is one object of each value, as of small integers
+_LARGE = 256
 
 
 class Emitter:
@@ -101,7 +102,7 @@ class Emitter:
 
     def constant(self, found: Any) -> str:
         """An expression for an object that the segment keeps alive."""
-        if type(found) in _LITERALS:
+        if type(found) in _LITERALS or (type(found) is int and abs(found) < _LARGE):
             return repr(found)
         name = self._constant_names.get(id(found))
         if name is None:

@@ -296,6 +296,8 @@ def _attempted(attempt: _Attempt, forced: dict[int, GraphBreak], *, fullgraph: b
         finish = functools.partial(attempt.returned, value)
     try:
         return finish()
+    except RecursionError as error:  # objects that are nested deeply, or that contain each other
+        raise GraphBreak("too_deep", what=DEPTH_LIMIT) from error
     except GraphBreak as reason:
         if reason.restart_at is None or fullgraph:
             raise

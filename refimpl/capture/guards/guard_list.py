@@ -42,6 +42,7 @@ class GuardKind(Enum):
     KEYS = "its keys, in order"
     LACKS = "it has no such key"
     WITHOUT = "it has no such attribute"
+    HAS = "it has such an attribute"
     EMPTY = "it is empty"
     TENSOR = "class, dtype, device, sizes, strides, requires_grad and dispatch keys of a tensor"
     WRAPPER = "class, context and the tensors inside of a wrapper of tensors"
@@ -326,6 +327,7 @@ _CONDITIONS: dict[GuardKind, Callable[[str, Any, Callable[[Source], str], Consta
     GuardKind.KEYS: lambda value, seen, read, constant: _keys(value, seen, constant),
     GuardKind.LACKS: lambda value, seen, read, constant: f"{seen!r} not in {value}",
     GuardKind.WITHOUT: lambda value, seen, read, constant: f"not hasattr({value}, {seen!r})",
+    GuardKind.HAS: lambda value, seen, read, constant: f"hasattr({value}, {seen!r})",
     GuardKind.EMPTY: lambda value, seen, read, constant: f"not {value}",
     GuardKind.TENSOR: lambda value, seen, read, constant: _tensor(value, seen, constant),
     GuardKind.WRAPPER: lambda value, seen, read, constant: f"{constant(seen.hold_for)}({value})",

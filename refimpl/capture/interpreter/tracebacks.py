@@ -21,6 +21,7 @@ _FUTURE = functools.reduce(
 )
 _HAS_POSITIONS = sys.version_info >= (3, 11)
 _PACKAGE = __name__.rpartition(".")[0]
+_CAPTURE = _PACKAGE.rpartition(".")[0] + "."
 _MARK = "interpreted_call"  # first local variable of the frames that `caller` makes
 
 
@@ -72,17 +73,18 @@ def with_entry(traceback: TracebackType | None, frame: FrameState) -> TracebackT
 
 
 def without_interpreter(traceback: TracebackType | None) -> TracebackType | None:
-    """The traceback without the entries of this package."""
-    kept: list[TracebackType] = []
-    is_changed = False
+    """The traceback without the entries of this package, and without those of a call of a captured function. An error of capture
+    itself keeps the latter.
+    """
+    entries: list[TracebackType] = []
     entry = traceback
     while entry is not None:
-        if _is_ours(entry.tb_frame):
-            is_changed = True
-        else:
-            kept.append(entry)
+        entries.append(entry)
         entry = entry.tb_next
-    if not is_changed:
+    kept = [entry for entry in entries if not _is_ours(entry.tb_frame)]
+    if kept and not _is_of_capture(kept[-1].tb_frame):
+        kept = [entry for entry in kept if not _is_of_capture(entry.tb_frame)]
+    if len(kept) == len(entries):
         return traceback
     chain: TracebackType | None = None
     for entry in reversed(kept):
@@ -96,6 +98,10 @@ def _is_ours(frame: FrameType) -> bool:
     if frame.f_code.co_varnames[:1] == (_MARK,):
         return True
     return str(frame.f_globals.get("__name__", "")).startswith(_PACKAGE)
+
+
+def _is_of_capture(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith(_CAPTURE)
 
 
 # By code object and line. The values keep the code objects alive.

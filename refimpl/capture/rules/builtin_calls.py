@@ -167,8 +167,11 @@ def _callable(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs
     value = domain.state.realize(args[0])
     if isinstance(value, (FunctionValue, MethodValue, NativeMethodValue, PartialValue, UnmadeClassValue)):
         return ConstantValue(True)
-    if isinstance(value, InstanceValue):
-        return ConstantValue(in_mro(value.class_, "__call__") is not MISSING)
+    if isinstance(value, InstanceValue) or (isinstance(value, ObjectValue) and value.is_object):
+        is_callable = in_mro(value.class_of(), "__call__") is not MISSING
+        if value.source is not None:
+            domain.state.guard(GuardKind.HAS if is_callable else GuardKind.WITHOUT, value.source, "__call__")
+        return ConstantValue(is_callable)
     return ConstantValue(callable(value.object) if isinstance(value, ObjectValue) else False)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -92,6 +93,7 @@ from refimpl.capture.values import (
     GraphObjectValue,
     LazyValue,
     LocalFunctionValue,
+    MappingProxyValue,
     MethodValue,
     NumberValue,
     ObjectValue,
@@ -311,7 +313,16 @@ class CaptureState(OperatorState):
         if not isinstance(inside, DictValue):
             return None
         self.guard(GuardKind.TYPE, source, MappingProxyType)
-        return FrozenDictValue(inside.items, source, MappingProxyType)
+        (behind,) = gc.get_referents(found)
+
+        def refuse_changes() -> None:
+            is_dict = type(behind) in (dict, OrderedDict, defaultdict)
+            classes = (value for value, _, _ in self.effects.attributes() if isinstance(value, ObjectValue))
+            is_changed = self.changed_dict(behind) is not None if is_dict else bool(self.effects.count)
+            if is_changed or any(value.is_class for value in classes):
+                raise GraphBreak("unsupported_operation", what="a view of a dict that has changed", kind="mappingproxy")
+
+        return MappingProxyValue(inside.items, source, refuse_changes)
 
     def _tensor(self, found: torch.Tensor, source: Source) -> Value:
         is_plain = type(found) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)

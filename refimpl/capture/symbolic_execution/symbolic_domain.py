@@ -280,8 +280,12 @@ class SymbolicDomain(Domain):
         return self.state.realize(value).load_attr(self, name)
 
     def has_attribute(self, value: Any, name: str) -> bool | None:
-        """`hasattr`, with a guard if the result is False; None if that needs code of the user's."""
-        return self.state.realize(value).has_attribute(self, name)
+        """`hasattr`, with a guard; None if that needs code of the user's."""
+        value = self.state.realize(value)
+        found = value.has_attribute(self, name)
+        if found:
+            value.guard_attribute(self, name)
+        return found
 
     def store_attr(self, value: Any, name: str, attribute: Any) -> Enter | None:
         return self.state.realize(value).store_attr(self, name, attribute)

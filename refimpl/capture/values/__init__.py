@@ -16,7 +16,13 @@ from refimpl.capture.values.generator import GeneratorValue, NativeIteratorValue
 from refimpl.capture.values.graph_object import GraphObjectValue
 from refimpl.capture.values.instance import AttributesValue, InstanceValue
 from refimpl.capture.values.iterator import CombinedIteratorValue, FoundIteratorValue, IteratorValue, ReversedValue
-from refimpl.capture.values.mapping import DefaultDictValue, DictValue, DictViewValue, FrozenDictValue
+from refimpl.capture.values.mapping import (
+    DefaultDictValue,
+    DictValue,
+    DictViewValue,
+    FrozenDictValue,
+    MappingProxyValue,
+)
 from refimpl.capture.values.object import FunctionObjectValue, ObjectValue
 from refimpl.capture.values.region import RegionValue
 from refimpl.capture.values.sequence import DequeValue, SequenceValue, SliceValue
@@ -48,6 +54,7 @@ __all__ = [
     "IteratorValue",
     "LazyValue",
     "LocalFunctionValue",
+    "MappingProxyValue",
     "MethodValue",
     "NativeIteratorValue",
     "NativeMethodValue",

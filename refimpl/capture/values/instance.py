@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, KeptSource, OwnAttributeSource, Source, class_source
 from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import MethodValue, NativeMethodValue
@@ -138,8 +139,15 @@ class InstanceValue(ProgramObject):
         if issubclass(self.class_, _MODULE):
             return found is not MISSING or self._in_tables(name) is not None
         if found is MISSING and self.is_object:
-            return False if in_mro(self.class_, "__getattr__") is MISSING else None
+            if in_mro(self.class_, "__getattr__") is not MISSING:
+                return None
+            domain.state.guard(GuardKind.WITHOUT, self.way_to_class(), name)
+            return False
         return True if isinstance(found, FunctionType) else None
+
+    def guard_attribute(self, domain: SymbolicDomain, name: str) -> None:
+        if name not in self.attributes and in_mro(self.class_, name) is not MISSING:
+            domain.state.guard(GuardKind.HAS, self.way_to_class(), name)
 
     def store_attr(self, domain: SymbolicDomain, name: str, attribute: Any) -> Any:
         if is_plain_module(self.class_):

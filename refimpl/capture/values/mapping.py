@@ -7,6 +7,8 @@ Differs: a method checks its arguments before it changes a value, so that a grap
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from refimpl.capture.breaks import GraphBreak
@@ -256,6 +258,27 @@ class FrozenDictValue(DictValue):
     """
 
     __slots__ = ()
+
+
+class MappingProxyValue(FrozenDictValue):
+    """A mappingproxy of the program. `refuse_changes` breaks the graph if the segment has changed the dict behind it."""
+
+    __slots__ = ("found", "refuse_changes")
+
+    def __init__(
+        self, items: dict[Any, tuple[Value, Value]], source: Source | None, refuse_changes: Callable[[], None]
+    ) -> None:
+        self.refuse_changes = refuse_changes
+        super().__init__(items, source, MappingProxyType)
+
+    @property
+    def items(self) -> dict[Any, tuple[Value, Value]]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.refuse_changes()
+        return self.found
+
+    @items.setter
+    def items(self, items: dict[Any, tuple[Value, Value]]) -> None:
+        self.found = items
 
 
 class DictViewValue(Value):

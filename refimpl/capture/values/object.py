@@ -37,6 +37,7 @@ from refimpl.capture.guards.sources import (
     class_source,
 )
 from refimpl.capture.recognition import names_of
+from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import MethodValue, NativeMethodValue
 from refimpl.capture.values.classes import MISSING, finds_plainly, in_mro, is_a, is_enumeration, is_plain_class, writes
 from refimpl.capture.values.constant import ConstantValue
@@ -397,6 +398,10 @@ class ObjectValue(ProgramObject):
         domain.state.guard(GuardKind.WITHOUT, self.source, name)
         return False
 
+    def guard_attribute(self, domain: SymbolicDomain, name: str) -> None:
+        if self.source is not None and domain.state.effects.attribute(self, name) is None:
+            domain.state.guard(GuardKind.HAS, self.source, name)
+
     def _class_has(self, domain: SymbolicDomain, name: str) -> bool:
         class_ = self.object
         if is_a(class_, EnumMeta) and name in class_.__dict__.get("_member_map_", ()):
@@ -506,6 +511,10 @@ class ObjectValue(ProgramObject):
     def contains(self, domain: SymbolicDomain, item: Value, inverted: bool) -> Any:
         if is_a(self.object, EnumMeta):
             return ConstantValue(self._has_member(item) is not inverted)
+        method = in_mro(type(self.object), "__contains__") if self.is_class else MISSING
+        if is_a(method, FunctionType):
+            function = domain.state.wrap(method, AttributeSource(class_source(self.object), "__contains__"))
+            return domain.enter_polyfill(polyfills.contained_by, [function, self, item, ConstantValue(not inverted)])
         return super().contains(domain, item, inverted)
 
     def _has_member(self, item: Value) -> bool:

@@ -6,6 +6,7 @@ Counterpart: torch/_dynamo/polyfills
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Iterable
 from types import CodeType, FunctionType
 from typing import Any
@@ -265,6 +266,10 @@ def number_by(function: Any, object_: Any, kind: Any, returned: str) -> Any:
     found = function(object_)
     if not isinstance(found, kind):
         raise TypeError(f"{returned} (type {type(found).__name__})")
+    if type(found) is not kind:
+        warnings.warn(
+            "a subclass is deprecated", DeprecationWarning, stacklevel=2
+        )  # the graph breaks, and Python warns
     return kind(found)
 
 
@@ -368,10 +373,12 @@ def equal_sequences(left: Any, right: Any, wanted: bool) -> bool:
     """`left == right` of two sequences; `!=` if `wanted` is False."""
     if len(left) != len(right):
         return not wanted
-    for index, item in enumerate(left):
-        if not same(item, right[index]) and not item == right[index]:  # noqa: SIM201 - `!=` may be another method
+    index = 0
+    while index < len(left) and index < len(right):  # a comparison may change them
+        if not same(left[index], right[index]) and not left[index] == right[index]:  # noqa: SIM201 - `!=` may be another method
             return not wanted
-    return wanted
+        index += 1
+    return wanted if len(left) == len(right) else not wanted
 
 
 def equal_dicts(left: Any, right: Any, wanted: bool) -> bool:

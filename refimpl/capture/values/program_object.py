@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, Source
 from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import MethodValue
@@ -86,6 +87,8 @@ class ProgramObject(Value):
         if hasattr(class_, "__bool__"):
             return self._by_python(domain, polyfills.truth_by, "__bool__")
         if not hasattr(class_, "__len__"):
+            for name in ("__bool__", "__len__"):
+                domain.state.guard(GuardKind.WITHOUT, self.way_to_class(), name)
             return True
         length = self._by_python(domain, polyfills.truth_by_length, "__len__")
         return bool(length.value) if isinstance(length, ConstantValue) else length

@@ -98,6 +98,8 @@ class SequenceValue(Value):
         items = [*self.items, *right.items]
         if self.class_ is right.class_ is list:
             return SequenceValue(list, items)
+        if self.class_ is right.class_ is tuple and not (self.items and right.items):
+            return self if self.items else right
         if self.kind_of_sequence() is tuple and right.kind_of_sequence() is tuple:
             return SequenceValue(torch.Size if torch.Size in (self.class_, right.class_) else tuple, items)
         if isinstance(self, DequeValue) and isinstance(right, DequeValue) and self.maxlen is None:
@@ -115,6 +117,8 @@ class SequenceValue(Value):
             return self
         if self.class_ not in (list, tuple, torch.Size):
             unsupported(f"`{sign}`", self)
+        if self.class_ is tuple and (times == 1 or not self.items):
+            return self
         return SequenceValue(self.class_, self.items * times)
 
     def compare(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
@@ -173,6 +177,8 @@ class SequenceValue(Value):
 
     def _element(self, key: Any) -> Value:
         if isinstance(key, slice):
+            if self.class_ is tuple and key.indices(len(self.items)) == (0, len(self.items), 1):
+                return self
             return SequenceValue(self.class_ if self.class_ in (list, torch.Size) else tuple, self.items[key])
         if not -len(self.items) <= key < len(self.items):
             raising(IndexError)

@@ -174,9 +174,13 @@ class TensorValue(Value):
         if self.source is None:  # results of operators have no other attributes of the program
             return False
         if hasattr(domain.state.object_of(self), name):
-            return True  # a guard on its value is added when it is read
+            return True
         domain.state.guard(GuardKind.WITHOUT, self.source, name)
         return False
+
+    def guard_attribute(self, domain: SymbolicDomain, name: str) -> None:
+        if self.source is not None and self.written(domain, name) is None and not hasattr(torch.Tensor, name):
+            domain.state.guard(GuardKind.HAS, self.source, name)
 
     def store_attr(self, domain: SymbolicDomain, name: str, attribute: Any) -> Any:
         """Breaks the graph for an attribute of torch.Tensor. Autograd state follows an assigned `.data`; that of a graph's

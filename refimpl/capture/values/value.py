@@ -136,6 +136,9 @@ class Value:
         """`hasattr`, with a guard if the result is False; None if that needs code of the user's."""
         unsupported("hasattr()", self)
 
+    def guard_attribute(self, domain: SymbolicDomain, name: str) -> None:
+        """Adds a guard that the object has this attribute, if the program may delete it."""
+
     def store_attr(self, domain: SymbolicDomain, name: str, attribute: Any) -> Any:
         """`value.name = attribute`."""
         unsupported(f"an assignment to attribute {name}", self)

@@ -337,3 +337,59 @@ def test_a_break_in_an_operation_leaves_iterators_where_they_were() -> None:
 
     for function in (program, takes_all):
         assert_same_as_eager(function, calls=[(torch.ones(2),)])
+
+
+class Emptying:
+    def __init__(self, *lists: list[Any]) -> None:
+        self.lists = lists
+
+    def __eq__(self, other: object) -> bool:
+        for items in self.lists:
+            items.clear()
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def emptied_by_a_comparison(x: Any) -> Any:
+    one: list[Any] = []
+    other: list[Any] = [1, 2]
+    one += [Emptying(one, other), 2]
+    return one == other, one, other, x + 1
+
+
+def the_same_tuple(x: Any) -> Any:
+    pair = (1, x)
+    return [
+        found is pair for found in (pair * 1, pair[:], pair[0:2], operator.add(pair, ()), operator.add((), pair))
+    ], x + 1
+
+
+def contains_itself(x: Any) -> Any:
+    items: list[Any] = [1]
+    items.append(items)
+    torch._dynamo.graph_break()
+    return len(items), items[1] is items, x + 1
+
+
+def deeply_nested(x: Any) -> Any:
+    items: list[Any] = []
+    for _ in range(1500):
+        items = [items]
+    torch._dynamo.graph_break()
+    depth = 0
+    while items:
+        items, depth = items[0], depth + 1
+    return depth, x + 1
+
+
+def behind_a_proxy(x: Any) -> Any:
+    table: dict[str, int] = {}
+    proxy = table.keys().mapping
+    table["a"] = 1
+    return dict(proxy), proxy == table, x + 1
+
+
+@each_of(emptied_by_a_comparison, the_same_tuple, contains_itself, deeply_nested, behind_a_proxy)
+def test_objects_that_are_shared(program: Callable[..., Any]) -> None:
+    assert_same_as_eager(program, calls=[(torch.ones(2),)] * 2)

@@ -472,3 +472,58 @@ def test_what_is_open_is_left_where_a_graph_that_writes_raises() -> None:
         with pytest.raises(torch.linalg.LinAlgError):
             function(torch.zeros(2, 2), log)
         assert log == ["in", torch.linalg.LinAlgError]
+
+
+def chain(error: BaseException | None) -> list[str]:
+    found = []
+    while error is not None:
+        found.append(str(error))
+        error = error.__context__
+    return found
+
+
+@contextlib.contextmanager
+def failing_behind(error: Exception) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        raise error
+
+
+def one_after_the_other(x: Any) -> Any:
+    errors = [ValueError(str(number)) for number in range(4)]
+    try:
+        with contextlib.ExitStack() as stack:
+            for error in reversed(errors[1:]):
+                stack.enter_context(failing_behind(error))
+            raise errors[0]
+    except ValueError as error:
+        return chain(error), x + 1
+
+
+def divides(x: Any) -> Any:
+    return x / (1 // 0)
+
+
+def where_it_was_raised(x: Any) -> Any:
+    try:
+        divides(x)
+    except ZeroDivisionError as error:
+        entries, entry = [], error.__traceback__
+        while entry is not None:
+            entries.append((entry.tb_frame.f_code.co_name, entry.tb_lineno))
+            entry = entry.tb_next
+        return entries, x + 1
+
+
+def nothing_to_raise_again(x: Any) -> Any:
+    try:
+        raise  # noqa: PLE0704 - that is what is tried
+    except RuntimeError as error:
+        return str(error), x + 1
+
+
+@IN_EVERY_MODE
+@each_of(one_after_the_other, where_it_was_raised, nothing_to_raise_again)
+def test_an_exception_has_the_context_and_the_traceback_of_eager(program: Callable[..., Any], mode: str) -> None:
+    assert_same_as_eager(program, mode, [(torch.ones(2),)] * 2)
