@@ -195,7 +195,9 @@ def _next(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: di
         return domain.call_special(iterator, "__next__", [])
     if iterator is None or not iterator.is_iterator:
         raise GraphBreak("call_of_native_code", what="next")
-    return domain.enter_polyfill(polyfills.next_of if len(args) == 1 else polyfills.next_or, args)
+    if len(args) == 1:
+        return iterator.call_method(domain, frame, "__next__", [], {})
+    return domain.enter_polyfill(polyfills.next_or, args)
 
 
 @BUILTIN_RULES.of(builtins.range)
@@ -205,6 +207,8 @@ def _range(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: d
 
 @BUILTIN_RULES.of(builtins.slice)
 def _slice(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if not 1 <= len(args) <= 3 or kwargs:
+        raise GraphBreak("op_raises_on_fake", what="slice", error="TypeError")
     return domain.build("slice", [ConstantValue(None), *args] if len(args) == 1 else list(args))
 
 

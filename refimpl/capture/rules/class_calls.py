@@ -84,7 +84,10 @@ def instantiate(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: di
     elif not _is_plain(class_, plain_new) or (_has_plain_new(class_) and (args or kwargs)):
         raise GraphBreak("call_of_native_code", what=f"class {class_.__qualname__}")
     init = in_mro(class_, "__init__")
-    made = InstanceValue(class_, DictValue({}, None, base) if base else None)
+    inside = DictValue({}, None, base) if base else None
+    made = InstanceValue(class_, inside)
+    if inside is not None:
+        inside.owner = made
     if base is not None and is_native_method(init, class_):
         made.inside = plain_dict_of(domain, args, kwargs)
         made.inside.class_ = base

@@ -32,6 +32,7 @@ from refimpl.capture.values import (
     FunctionValue,
     InstanceValue,
     IteratorValue,
+    LazyValue,
     LocalFunctionValue,
     NumberValue,
     ObjectValue,
@@ -281,7 +282,9 @@ def _reversed(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs
             return iterator
         case SequenceValue() | DictValue() | DictViewValue():
             items = domain.elements(value)[::-1]
-        case ConstantValue() if type(value.value) in (range, str):
+        case ConstantValue() if type(value.value) is range:
+            return ConstantValue(value.value[::-1]).iterate(domain)
+        case ConstantValue() if type(value.value) is str:
             items = domain.elements(value)[::-1]
         case InstanceValue() | ObjectValue() if domain.special(value, "__reversed__") is not None:
             return domain.call_special(value, "__reversed__", [])
@@ -322,8 +325,19 @@ def _update_wrapper(domain: SymbolicDomain, frame: FrameState, args: list[Any], 
     if not isinstance(wrapper, FunctionValue) or isinstance(wrapper, LocalFunctionValue):
         raise GraphBreak("call_of_native_code", what="update_wrapper")
     found = _wrapped_attributes(domain, wrapped)
+    if is_a(getattr(wrapped, "object", None), FunctionType) or isinstance(wrapped, FunctionValue):
+        wrapper.annotations = _annotations_of(domain, wrapped)
     wrapper.attributes |= {**found, "__wrapped__": wrapped}
     return wrapper
+
+
+def _annotations_of(domain: SymbolicDomain, wrapped: Any) -> Value:
+    """The dict `__annotations__` of a function. That of a function of the program is not looked into."""
+    if type(wrapped) is FunctionValue:
+        return wrapped.load_attr(domain, "__annotations__")
+    function = wrapped.object
+    source = KeptSource(function, "wrapped") if wrapped.source is None else wrapped.source
+    return LazyValue(function.__annotations__, AttributeSource(source, "__annotations__"))
 
 
 def _wrapped_attributes(domain: SymbolicDomain, wrapped: Value) -> dict[str, Value]:

@@ -514,7 +514,7 @@ class CaptureState(OperatorState):
 
     def _dict(self, found: Any, source: Source) -> Value:
         self.guard(GuardKind.TYPE, source, type(found))
-        if not all(map(_is_known_key, found)):
+        if not _is_consistent(found) or not all(map(_is_known_key, found)):
             return ObjectValue(found, source)
         self.guard(GuardKind.KEYS, source, list(found))
         items: dict[Any, tuple[Value, Value]] = {
@@ -596,7 +596,9 @@ class CaptureState(OperatorState):
         assert value.source is not None
         source, base = PlainItemsSource(value.source), sequence_base(type(value.object))
         if base is None:
-            return self._frozen(value, source, plain_items(value.object))
+            made = self._frozen(value, source, plain_items(value.object))
+            made.owner = value
+            return made
         if value not in self._insides:
             found = plain_items(value.object)
             self.guard(GuardKind.LENGTH, source, len(found))
@@ -742,6 +744,16 @@ class CaptureState(OperatorState):
         """The content of one of the program's closure cells."""
         assert cell.source is not None
         return self.wrap(object_, CellSource(cell.source))
+
+
+def _is_consistent(found: Any) -> bool:
+    """Whether the order of an OrderedDict has each of its keys, which `dict.clear(ordered)` and the like do not see to."""
+    if type(found) is not OrderedDict:
+        return True
+    try:
+        return len([*found.items()]) == len(found)
+    except KeyError:
+        return False
 
 
 def _is_known_key(key: Any) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import sys
 from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from refimpl.capture.guards.sources import AttributeSource, Source
 from refimpl.capture.interpreter.frame import UNBOUND
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.hashing import Member
+from refimpl.capture.values.mapping import DictValue
 from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.value import TEXTS, Value, raising, unsupported
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 _OF_FUNCTIONS = (
     "__name__", "__qualname__", "__module__", "__doc__", "__defaults__", "__kwdefaults__", "__closure__", "__annotations__",
 )  # fmt: skip
+_MARKS_DOCUMENTATION, _IS_DOCUMENTED = sys.version_info >= (3, 13), 1 << 26  # a bit of `co_flags`
 BUILD_CLASS = getattr(builtins, "__build_class__")
 
 
@@ -77,6 +80,10 @@ class FunctionValue(Value):
                 return ConstantValue(self.code)
             case "__module__" if type(self.globals.get("__name__")) is str:
                 return ConstantValue(self.globals["__name__"])
+            case "__annotations__":
+                return self._named_annotations(domain)
+            case "__doc__" if _MARKS_DOCUMENTATION and not self.code.co_flags & _IS_DOCUMENTED:
+                return ConstantValue(None)
             case "__doc__":
                 first = self.code.co_consts[0] if self.code.co_consts else None
                 return ConstantValue(first if type(first) is str else None)
@@ -84,6 +91,21 @@ class FunctionValue(Value):
                 raising(AttributeError)
             case _:
                 unsupported(f"attribute {name}", self)
+
+    def _named_annotations(self, domain: SymbolicDomain) -> Value:
+        """The dict `__annotations__`, which is made when it is first asked for."""
+        made = None if self.annotations is None else domain.state.realize(self.annotations)
+        if made is None:
+            made = DictValue({})
+        elif isinstance(made, SequenceValue):
+            pairs = DictValue({})
+            for key, item in zip(made.items[::2], made.items[1::2], strict=True):
+                pairs.put(domain, key, item)
+            made = pairs
+        elif not isinstance(made, DictValue):
+            unsupported("attribute __annotations__", self)
+        self.annotations = made
+        return made
 
     def has_attribute(self, domain: SymbolicDomain, name: str) -> bool:
         return name in self.attributes or hasattr(FunctionType, name)

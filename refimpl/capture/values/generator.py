@@ -68,12 +68,12 @@ class GeneratorValue(AnyIteratorValue):
         self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
     ) -> Any:
         match name, len(args):
-            case (("__next__" | "__iter__"), 0):
+            case "__iter__", 0:
                 return super().call_method(domain, frame, name, args, kwargs)
             case _ if kwargs:
                 unsupported(f"method {name}", self)
-            case "send", 1:
-                step = self.resumed(domain, args[0])
+            case ("__next__", 0) | ("send", 1):
+                step = self.resumed(domain, *args)
                 return (
                     step if type(step) is Enter else raising(StopIteration)
                 )  # the machine raises StopIteration with the result

@@ -15,6 +15,7 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import Source
 from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import NativeMethodValue
+from refimpl.capture.values.classes import in_mro
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.sequence import (
     CHANGING_METHODS,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 class DictValue(Value):
     """A dict, OrderedDict or defaultdict. `items` maps `domain.hash_key` of a key to the key's value and the item."""
 
-    __slots__ = ("changed_at", "class_", "items", "removed")
+    __slots__ = ("changed_at", "class_", "items", "owner", "removed")
     operand_rank = 1
 
     def __init__(
@@ -47,6 +48,7 @@ class DictValue(Value):
         super().__init__(source)
         self.items = items
         self.class_ = class_
+        self.owner: Value | None = None  # the object whose items these are, if its class derives from dict
         self.removed: set[Any] = set()  # the keys that were removed, also those that were added again after that
         self.changed_at: list[int] = []  # the positions in the segment at which keys were added or removed
 
@@ -67,6 +69,11 @@ class DictValue(Value):
 
     def class_of_operand(self) -> type:
         return self.class_
+
+    def builtin_class(self) -> type:
+        """The class whose methods an object of a class that derives from dict has."""
+        is_ordered = self.owner is not None and issubclass(self.owner.class_of(), OrderedDict)
+        return OrderedDict if is_ordered else self.class_
 
     def constant(self, domain: SymbolicDomain, what: str) -> Any:
         if self.class_ not in (dict, OrderedDict):
@@ -224,7 +231,12 @@ class DictValue(Value):
         changed = self.changed_at[iterator.changes :]
         if changed:
             raise GraphBreak("cannot_rebuild", kind="iterator over a changed dict").restarting_at(changed[0])
-        return advanced_by_steps(emitter, iterator.over, iterator)
+        over = iterator.over
+        if over is self and self.owner is not None:
+            if in_mro(self.owner.class_of(), "__iter__") is not self.builtin_class().__iter__:
+                raise GraphBreak("cannot_rebuild", kind=f"iterator over a {self.owner.kind}")
+            over = self.owner
+        return advanced_by_steps(emitter, over, iterator)
 
 
 class DefaultDictValue(DictValue):
@@ -358,6 +370,9 @@ class DictViewValue(Value):
         return unsupported("`in`", self) if same is None else ConstantValue(same is not inverted)
 
     def rebuilt(self, emitter: Any) -> str:
+        if self.over.owner is not None:
+            method = emitter.constant(getattr(self.over.builtin_class(), self.which))
+            return emitter.named(self, f"{method}({emitter.expression(self.over.owner)})")
         if isinstance(self.over, FrozenDictValue):
             return super().rebuilt(emitter)
         return emitter.named(self, f"{emitter.expression(self.over)}.{self.which}()")

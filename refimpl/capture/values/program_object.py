@@ -227,6 +227,8 @@ class ProgramObject(Value):
             return self._call_method_of_sequence(domain, inside, name, args, kwargs)
         if name not in _READING and (name not in _CHANGING or self.keeps_inside):
             unsupported(f"method {name}", self)
+        if name == "copy" and inside.builtin_class() is OrderedDict:  # it calls the object's class
+            unsupported("method copy", self)
         match name:
             case "__init__":
                 inside.items.update(plain_dict_of(domain, args, kwargs).items)

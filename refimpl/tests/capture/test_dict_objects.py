@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable
@@ -156,3 +157,55 @@ def test_attributes_read_as_a_dict_are_those_of_now(mode: str) -> None:
         assert same(captured(x, ours), reads_attributes(x, theirs))
     ours.scale = theirs.scale = 4
     assert same(captured(x, ours), reads_attributes(x, theirs))
+
+
+class Ordered(OrderedDict[Any, Any]):
+    pass
+
+
+def tried(action: Callable[[], Any]) -> str:
+    try:
+        return str(action())
+    except (KeyError, RuntimeError) as error:
+        return f"{type(error).__name__} {error}"
+
+
+def moves(table: Any) -> Any:
+    for key in table:
+        table.move_to_end(key)
+
+
+def iterated_after_a_break(x: Any) -> Any:
+    made, found = Ordered(a=1, b=2), Ordered.fromkeys("ab")
+    views = made.items(), iter(found.keys())
+    next(views[1])
+    torch._dynamo.graph_break()
+    made["c"] = 3
+    found["d"] = 4
+    return list(views[0]), tried(lambda: next(views[1])), x + 1
+
+
+def moved_while_iterated(x: Any) -> Any:
+    return tried(lambda: moves(Ordered(a=1, b=2))), tried(lambda: moves(Ordered.fromkeys("ab"))), x + 1
+
+
+def copied(x: Any) -> Any:
+    table = Ordered(a=1)
+    table.name = "t"  # type: ignore[attr-defined]
+    torch._dynamo.graph_break()
+    return [(type(made).__name__, getattr(made, "name", None)) for made in (table.copy(), copy.copy(table))], x + 1
+
+
+def changed_past_the_order(x: Any) -> Any:
+    found = []
+    for change in (dict.clear, lambda table: dict.pop(table, "a"), lambda table: dict.__delitem__(table, "a")):
+        table = OrderedDict(a=1, b=2)
+        change(table)
+        found.append((len(table), tried(lambda table=table: list(table.items()))))
+    return found, x + 1
+
+
+@IN_EVERY_MODE
+@each_of(iterated_after_a_break, moved_while_iterated, copied, changed_past_the_order)
+def test_an_ordered_dict_of_the_program(program: Callable[..., Any], mode: str) -> None:
+    assert_same_as_eager(program, mode, [(torch.ones(2),)] * 2)

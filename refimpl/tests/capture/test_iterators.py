@@ -432,3 +432,33 @@ def changed_before_a_break(x: Any) -> Any:
 @each_of(changed_under_way, changed_before_a_break)
 def test_a_container_that_changes_while_it_is_iterated(program: Callable[..., Any], mode: str) -> None:
     assert_same_as_eager(program, mode, [(torch.ones(2),)] * 2)
+
+
+def returns_seven() -> Iterator[int]:
+    yield 1
+    return 7
+
+
+def what_ends_a_generator(x: Any) -> Any:
+    found = []
+    for step in (next, lambda generator: generator.__next__(), lambda generator: generator.send(None)):
+        generator = returns_seven()
+        next(generator)
+        for _ in range(2):
+            try:
+                step(generator)
+            except StopIteration as stop:
+                found.append(stop.value)
+    return found, next(returns_seven(), 5), x + 1
+
+
+def empty_ones(x: Any) -> Any:
+    found = zip(), zip(strict=True), itertools.zip_longest(), reversed(range(3))
+    torch._dynamo.graph_break()
+    return [list(each) for each in found], type(found[3]).__name__, x + 1
+
+
+@IN_EVERY_MODE
+@each_of(what_ends_a_generator, empty_ones)
+def test_iterators_at_their_end(program: Callable[..., Any], mode: str) -> None:
+    assert_same_as_eager(program, mode, [(torch.ones(2),)] * 2)

@@ -131,3 +131,39 @@ def test_a_function_decorated_in_the_graph_sets_the_grad_mode(by: Any) -> None:
     found, expected = compile(program, backend="eager", fullgraph=True)(x), program(x)
     assert same(found, expected)
     assert found[0].requires_grad == expected[0].requires_grad
+
+
+def annotated(a: int) -> int:
+    """What it does."""
+    return a + 1
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_a_wrapper_has_the_annotations_of_what_it_wraps(is_made: bool) -> None:
+    def program(x: Tensor) -> Any:
+        def made(a: str, b: int = 1) -> int:
+            return a + b
+
+        wrapped = made if is_made else annotated
+
+        @functools.wraps(wrapped)
+        def wrapper(c: float) -> Any:
+            return wrapped(c)
+
+        return wrapper(x), wrapper, wrapped
+
+    result, wrapper, wrapped = compile(program, backend="eager")(torch.ones(2))
+    assert same(result, torch.ones(2) + 1)
+    assert wrapper.__annotations__ is wrapped.__annotations__
+    assert wrapper.__annotations__ == program(torch.ones(2))[2].__annotations__
+    assert wrapper.__doc__ == wrapped.__doc__
+
+
+def test_a_string_that_a_function_returns_is_not_its_documentation() -> None:
+    def program(x: Tensor) -> Any:
+        def made() -> str:
+            return "not this"
+
+        return x + 1, made.__doc__, (lambda: "nor this").__doc__
+
+    assert compile(program, backend="eager")(torch.ones(2))[1:] == (None, None)
