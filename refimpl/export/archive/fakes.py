@@ -105,8 +105,10 @@ class FakeReader:
             is_input = key is not None
             if is_input and (key in self._shared or not self._is_all_of_its_storage(meta, offset, record)):
                 whole = self._storage(key, record)
-            else:  # the storage size of a result is not kept: `set_` makes it large enough
-                whole = None if _expression(offset) == 0 else torch.empty(0, dtype=torch.uint8, device="meta")
+            else:  # the storage size of a result is not kept, and `as_strided` of a meta tensor does not compare with it
+                whole = None
+                if _expression(offset) != 0:
+                    meta = torch.empty(0, dtype=dtype, device="meta").as_strided(shape, stride, offset)
             if whole is not None:
                 meta = torch.empty(0, dtype=dtype, device="meta")
                 set_to_storage(meta, whole.untyped_storage(), offset, shape, stride)

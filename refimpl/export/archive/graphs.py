@@ -160,6 +160,7 @@ class GraphReader:
     def _graph(self, records: list[Any], root: torch.nn.Module, where: str) -> fx.Graph:
         graph = fx.Graph()
         nodes: dict[str, fx.Node] = {}
+        is_complete = False
 
         def node_named(name: Any) -> fx.Node:
             if not isinstance(name, str) or name not in nodes:
@@ -170,7 +171,7 @@ class GraphReader:
         for position, record in enumerate(records):
             place = f"{where}.nodes[{position}]"
             name = identifier(field(record, "name", str, place), f"{place}.name")
-            if name in nodes or "output" in nodes:
+            if name in nodes or is_complete:
                 raise ArchiveError(seen=f"{place} is {name!r}", expected="unique names, and the output last")
             op = field(record, "op", str, place)
             args = tuple(arguments.value(arg, place) for arg in record.get("args") or ())
@@ -180,8 +181,9 @@ class GraphReader:
             node = graph.create_node(op, self._target(op, record, root, place), args, kwargs, name=name)
             node.name = name  # fx renames nodes with names of builtins, such as `input`
             self._set_meta(node, record.get("meta") or {}, place)
-            nodes["output" if op == "output" else name] = node
-        if "output" not in nodes:
+            nodes[name] = node
+            is_complete = op == "output"  # an input may have the name `output`
+        if not is_complete:
             raise ArchiveError(seen=f"{where} has no output", expected="a node that returns, the last one")
         return graph
 
