@@ -43,6 +43,11 @@ class _Size:
     expr: Any
 
     @property
+    def default_lower(self) -> float:
+        """The lower bound that its range has if nothing is known of it, and that calls need not have."""
+        return -math.inf if self.dim is None else DEFAULT_LOWER
+
+    @property
     def source(self) -> str:
         """Python that reads it from `args`, the leaves."""
         return f"args[{self.leaf}]" if self.dim is None else f"args[{self.leaf}].size()[{self.dim}]"
@@ -118,7 +123,7 @@ class InputContract:
                 return [_compared(size, f"== {first.source}", f"== {first.name}")]
         found = []
         bounds = self._ranges.get(size.expr)
-        if bounds is not None and bounds.lower > DEFAULT_LOWER:
+        if bounds is not None and bounds.lower > size.default_lower:
             found.append(_compared(size, f">= {bounds.lower}"))
         if bounds is not None and bounds.upper < math.inf:
             found.append(_compared(size, f"<= {bounds.upper}"))
@@ -135,7 +140,7 @@ class InputContract:
             found = [] if scale == 1 else [_compared_modulo(size, scale, offset)]
             bounds = self._ranges.get(symbol)
             whole = self._ranges.get(size.expr)
-            if bounds is not None and whole is None and bounds.lower > DEFAULT_LOWER:
+            if bounds is not None and whole is None and bounds.lower > size.default_lower:
                 found.append(_compared(size, f">= {scale * bounds.lower + offset}"))
             if bounds is not None and whole is None and bounds.upper < math.inf:
                 found.append(_compared(size, f"<= {scale * bounds.upper + offset}"))

@@ -9,6 +9,7 @@ passed by name: forward may take them in no other way.
 from __future__ import annotations
 
 import types
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -266,11 +267,31 @@ def _input_hook(in_spec: pytree.TreeSpec, names: Sequence[str]) -> Hook:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, kwargs = placed(args, kwargs, num_args, names, keywords)
         received = pytree.tree_structure((args, kwargs))
-        if received != in_spec:
-            raise StructureMismatch(received, in_spec)
-        return args, kwargs
+        return (args, kwargs) if received == in_spec else with_keys_in_order((args, kwargs), received, in_spec)
 
     return hook
+
+
+def with_keys_in_order(
+    arguments: tuple[Any, dict[str, Any]], received: pytree.TreeSpec, in_spec: pytree.TreeSpec
+) -> tuple[Any, Any]:
+    """The arguments with the keys of their dicts in the order of the exported ones. Raises StructureMismatch for containers that
+    differ in more than that order."""
+    try:
+        leaves = in_spec.flatten_up_to(arguments)
+    except ValueError as error:
+        raise StructureMismatch(received, in_spec) from error
+    ordered = pytree.tree_unflatten(leaves, in_spec)
+    if pytree.tree_structure(ordered) != in_spec or _kinds(received) != _kinds(in_spec):
+        raise StructureMismatch(received, in_spec)
+    return ordered
+
+
+def _kinds(spec: pytree.TreeSpec) -> Counter[Any]:
+    """How many containers of each type there are."""
+    if spec.is_leaf():
+        return Counter()
+    return sum((_kinds(child) for child in spec.children()), Counter([spec.type]))
 
 
 def placed(

@@ -172,6 +172,7 @@ class ShapeEnv(GuardOutput):
 
     def create_dim(self, size: int, source: Source, spec: DimSpec) -> Any:
         """The expression of an input dimension by its specification: `scale * root + offset`. Bounds are those of the root.
+        If the source has no dimension, it is an integer of the inputs, which may be negative.
 
         Raises ConstraintViolationError for a size that does not fit the specification.
         """
@@ -190,7 +191,8 @@ class ShapeEnv(GuardOutput):
         if root is None:
             text = source.name if not spec.offset else f"({source.name} - {spec.offset})"
             read = Source(text if spec.scale == 1 else f"({text} // {spec.scale})", source.base, source.dim)
-            root = self.create_symbol(value, read, spec.policy)
+            create = self.create_unspecified_symbol if source.dim is None else self.create_symbol
+            root = create(value, read, spec.policy)
             if spec.name is not None:
                 self._named[spec.name] = root
         elif self.hint_of(root, int) != value:

@@ -16,7 +16,7 @@ import torch
 from refimpl.capture.public.errors import UserError, UserErrorType
 from refimpl.symbolic.congruences import linear
 from refimpl.symbolic.constraints import Violation, violations
-from refimpl.symbolic.ranges import Range
+from refimpl.symbolic.ranges import INFINITY, Range
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.suggested_fixes import suggested_fixes
 
@@ -69,7 +69,7 @@ def range_constraints(env: ShapeEnv, inputs: Iterable[Any], nodes: Iterable[torc
             for symbol in sorted(expr.free_symbols, key=str):
                 bounds = facts.range_of(symbol)
                 lower = named.get(symbol, bounds.lower)
-                default = env._default_value_range().lower
+                default = _default_lower(env, symbol)
                 found.setdefault(
                     symbol, Range(max(lower, bounds.lower) if bounds.lower > default else lower, bounds.upper)
                 )
@@ -78,11 +78,18 @@ def range_constraints(env: ShapeEnv, inputs: Iterable[Any], nodes: Iterable[torc
     return {**unbacked_ranges(env, nodes), **found}
 
 
+def _default_lower(env: ShapeEnv, symbol: Any) -> Any:
+    """The lower bound of a symbol of which nothing is known: that of sizes, or none for an integer of the inputs."""
+    sources = env.var_to_sources.get(symbol, ())
+    is_integer = bool(sources) and all(source.dim is None for source in sources)
+    return -INFINITY if is_integer else env._default_value_range().lower
+
+
 def refined(env: ShapeEnv, symbol: Any, bounds: Range) -> Range:
     """The range of a symbol of an input within `bounds`, after another trace has asked more about it."""
     if not symbol.is_Symbol:
         return bounds
-    known, default = env.own_ranges().range_of(symbol), env._default_value_range().lower
+    known, default = env.own_ranges().range_of(symbol), _default_lower(env, symbol)
     lower = max(known.lower, bounds.lower) if known.lower > default else bounds.lower
     return Range(lower, min(known.upper, bounds.upper))
 

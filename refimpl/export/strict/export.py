@@ -274,8 +274,21 @@ def _inputs(
     for node, leaf in zip(graph_module.graph.find_nodes(op="placeholder"), leaves, strict=True):
         value = node.meta.get("val")
         is_known = isinstance(value, (torch.Tensor, torch.SymInt)) and not _was_reshaped(value, leaf)
-        inputs.append(value if is_known else fake_leaf(leaf, mode, env))
+        asked = None if is_known else _asked_number(leaf, env)
+        if asked is not None:
+            inputs.append(asked)
+        else:
+            inputs.append(value if is_known else fake_leaf(leaf, mode, env))
     return inputs
+
+
+def _asked_number(leaf: InputLeaf, env: ShapeEnv) -> Any:
+    """The symbol of an integer that capture asked about, although no node has it; None for other inputs."""
+    for promise in env.promises:
+        if leaf.number is not None and promise.spec is leaf.number:
+            expr = promise.spec.scale * promise.expr + promise.spec.offset
+            return env.create_symintnode(expr, hint=leaf.value)
+    return None
 
 
 def _was_reshaped(value: Any, leaf: InputLeaf) -> bool:

@@ -128,6 +128,19 @@ def test_what_was_exported_by_name_is_passed_by_name() -> None:
         runnable(t, t)
 
 
+def test_keys_of_dicts_may_be_in_another_order() -> None:
+    class Subtracting(nn.Module):
+        def forward(self, d: dict[str, torch.Tensor]) -> torch.Tensor:
+            return d["a"] - d["b"]
+
+    t = torch.ones(2)
+    runnable = exported(Subtracting(), {"a": t, "b": t})
+    assert runnable({"b": t, "a": t * 3}).tolist() == [2.0, 2.0]
+    for wrong in ({"b": t, "c": t}, {"b": t}, {"b": t, "a": [t]}, {"b": t, "a": t, "c": t}, [t, t]):
+        with pytest.raises(StructureMismatch):
+            runnable(wrong)
+
+
 class Colour(enum.Enum):
     RED, BLUE = 2, 3
 

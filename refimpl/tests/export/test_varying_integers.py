@@ -137,3 +137,50 @@ def test_an_integer_that_capture_reads_by_another_way_is_refused() -> None:
     assert torch.equal(program.module()(Packed(X, 3)), X * 3)
     with pytest.raises(UnsupportedByRefimpl, match=r"L\['args'\]\[0\].inside\[1\] is an integer and no leaf"):
         export(Unpacking(), (Packed(X, 3),), dynamic_shapes=([None, Dim.DYNAMIC],), strict=True)
+
+
+class Asking(nn.Module):
+    """Its result depends on what it asks of the integer."""
+
+    def __init__(self, asked: Any) -> None:
+        super().__init__()
+        self.asked = asked
+
+    def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
+        return x + 1 if self.asked(n) else x - 1
+
+
+@STRICT
+@pytest.mark.parametrize(
+    ("asked", "others", "zero"),
+    [
+        (lambda n: n >= 0, (-1,), (0,)),
+        (lambda n: n >= 1, (0, -2), ()),
+        (lambda n: n not in (0, 1), (0, 1), ()),
+        (lambda n: abs(n) == n, (-1,), (0,)),
+        (lambda n: n % 2 == 1 or n < 0, (4, -2), ()),
+    ],
+    ids=["not_negative", "positive", "other_numbers", "size", "odd"],
+)
+def test_an_integer_may_be_any_and_branches_on_it_are_checked(asked: Any, others: Any, zero: Any, strict: bool) -> None:
+    module = Asking(asked)
+    program = export(module, (X, 3), dynamic_shapes=(None, Dim.AUTO), strict=strict)
+    for runnable in (program.module(), program.run_decompositions().module()):
+        for n in (3, 5, *zero):
+            assert torch.equal(runnable(X, n), module(X, n))
+        for n in others:
+            with pytest.raises(InputMismatch):
+                runnable(X, n)
+
+
+@STRICT
+def test_a_negative_integer_is_computed_with(strict: bool) -> None:
+    class Computing(nn.Module):
+        def forward(self, x: torch.Tensor, n: int) -> Any:
+            return x * (n // 2), n % 3, n - 5, abs(n), n * n
+
+    program = export(Computing(), (X, 3), dynamic_shapes=(None, Dim.DYNAMIC), strict=strict)
+    for n in (-7, -1, 0, 1, 8):
+        result, expected = program.module()(X, n), Computing()(X, n)
+        assert torch.equal(result[0], expected[0])
+        assert result[1:] == expected[1:]
