@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 import refimpl
 from refimpl._torch import hop_map
 from refimpl._torch import hop_scan as scan
+from refimpl._torch import hop_while_loop as while_loop
 from refimpl.tests.capture.capturing import assert_agrees_at, captured_with, each_of
 
 map_over: Any = hop_map
@@ -158,6 +159,16 @@ def test_a_function_in_a_scan_keeps_its_backward(backend: str) -> None:
     torch.testing.assert_close(*found)
 
 
+def test_a_carried_constant_is_no_constant_of_later_rounds() -> None:
+    def summed(x: Any) -> Any:
+        return while_loop(
+            lambda i, a: i < 4, lambda i, a: (i + 1, a + x.select(0, i.item())), (torch.tensor(0), x[0] * 0)
+        )
+
+    x = torch.arange(4.0)
+    assert refimpl.compile(summed, fullgraph=True)(x)[1] == x.sum()
+
+
 def test_a_scan_may_return_its_carry_in_other_containers() -> None:
     x = torch.arange(6.0).view(2, 3)
     captured = refimpl.compile(lambda x: scan(lambda c, r: ((c + r,), r * 2), x[0] * 0, x), fullgraph=True)
@@ -165,9 +176,10 @@ def test_a_scan_may_return_its_carry_in_other_containers() -> None:
 
 
 def test_a_predicate_that_is_no_condition_raises_as_in_eager() -> None:
-    for pred in ("yes", None, [True]):
+    wrong: Any
+    for wrong in ("yes", None, [True]):
         with pytest.raises(RuntimeError):
-            refimpl.compile(lambda x, p=pred: torch.cond(p, torch.sin, torch.cos, (x,)))(torch.ones(2))
+            refimpl.compile(lambda x, p=wrong: torch.cond(p, torch.sin, torch.cos, (x,)))(torch.ones(2))
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
