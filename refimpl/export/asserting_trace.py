@@ -86,7 +86,13 @@ class AssertingTrace(Trace):
         assertion.meta["val"] = None
 
     def trace_function(
-        self, f: Callable[..., Any], operands: tuple[Any, ...], *, may_not_run: bool = False, on_copies: bool = False
+        self,
+        f: Callable[..., Any],
+        operands: tuple[Any, ...],
+        *,
+        may_not_run: bool = False,
+        on_copies: bool = False,
+        rows: slice = slice(0),
     ) -> Subgraph:
         """Trace the function, with runtime asserts at the end of its graph."""
         known = {id(condition) for condition in self._conditions()}
@@ -99,7 +105,7 @@ class AssertingTrace(Trace):
                 inner.assert_conditions(besides=known)
             return result
 
-        return super().trace_function(asserting, operands, may_not_run=may_not_run, on_copies=on_copies)
+        return super().trace_function(asserting, operands, may_not_run=may_not_run, on_copies=on_copies, rows=rows)
 
     def innermost_call(self) -> str | None:
         """The key of the innermost module call in `nn_module_stack`."""

@@ -103,17 +103,25 @@ class Trace:
         return self.trace_function(f, args).graph_module
 
     def trace_function(
-        self, f: Callable[..., Any], operands: tuple[Any, ...], *, may_not_run: bool = False, on_copies: bool = False
+        self,
+        f: Callable[..., Any],
+        operands: tuple[Any, ...],
+        *,
+        may_not_run: bool = False,
+        on_copies: bool = False,
+        rows: slice = slice(0),
     ) -> Subgraph:
         """As `subgraph`; returns the function's result and the values it closes over as well.
 
         may_not_run: what the function asserts of numbers that are read from data is not known to hold after it. on_copies: an
-        operand that the function closes over as well counts as closed over."""
+        operand that the function closes over as well counts as closed over. rows: operands of which it gets the first row."""
         child = type(self)(self.options, parent=self)
         if self.fake_mode is None or on_copies:
             # In real mode on copies, because a function that mutates its operands must do so only when the operator runs.
             with paused_recordings():
-                operands = tuple(map(copy_of if self.fake_mode is None else _alias_of, operands))
+                given = [*map(copy_of if self.fake_mode is None else _alias_of, operands)]
+                given[rows] = [x[0] for x in given[rows]]
+                operands = tuple(given)
         shape_env: Any = None if self.fake_mode is None else self.fake_mode.shape_env
         records_origins = getattr(shape_env, "records_origins", None)
         if records_origins is not None:  # off while an operator's kernel runs (RecordingMode.__torch_dispatch__)
@@ -139,7 +147,7 @@ class Trace:
                 stack.enter_context(composite_kernels())
             stack.enter_context(_without_autocast_cache())
             stack.enter_context(_current(self))
-            stack.enter_context(operators_called_directly(self.trace_function))
+            stack.enter_context(operators_called_directly(self.trace_function, has_backward=not options.pre_dispatch))
             stack.enter_context(launches_recorded())
             if isinstance(recording, PreDispatchRecordingMode):
                 stack.enter_context(calls_that_are_no_ops(recording))

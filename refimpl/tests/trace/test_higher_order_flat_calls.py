@@ -50,6 +50,17 @@ def _by_fixed(pred: Any, row: Any) -> Any:
     return torch.cond(pred, torch.sin, torch.cos, (row,))
 
 
+def _repeated(step: Program) -> Program:
+    """Each call's function reads the variable `by`, which has its last value when the backward runs."""
+
+    def program(x: Any, w: Any) -> Any:
+        for by in (2.0, 3.0):
+            x = step(x, w, lambda a: a * by * w)  # noqa: B023
+        return x
+
+    return program
+
+
 PAIRS: dict[str, tuple[Program, Program]] = {
     "map": (lambda x, w: map_over(lambda a: a.sin() * a, x), lambda x, w: x.sin() * x),
     "map with an argument": (lambda x, w: map_over(lambda a, y: a.sin() * y, x, w), lambda x, w: x.sin() * w),
@@ -150,6 +161,15 @@ PAIRS: dict[str, tuple[Program, Program]] = {
     "cond of an operand that is closed over too": (
         lambda x, w: torch.cond(x.sum() > 0, lambda a: a * w * 2, lambda a: a - w, (w,)),
         lambda x, w: w * w * 2,
+    ),
+    "cond of a variable that changes": (
+        _repeated(lambda x, w, f: torch.cond(x.sum() > 0, f, torch.sin, (x,))),
+        lambda x, w: x * w * w * 6,
+    ),
+    "map of a variable that changes": (_repeated(lambda x, w, f: map_over(f, x)), lambda x, w: x * w * w * 6),
+    "while_loop of a variable that changes": (
+        _repeated(lambda x, w, f: while_loop(lambda i, a: i < 1, lambda i, a: (i + 1, f(a)), (torch.tensor(0), x))[1]),
+        lambda x, w: x * w * w * 6,
     ),
     "cond of trees": (
         lambda x, w: torch.cond(

@@ -125,7 +125,7 @@ def _cond(
     if torch.is_grad_enabled():
         for subgraph in subgraphs:
             check_functional("cond", subgraph)
-    found = gradients.cond(fn, subgraphs, pred, on_true, on_false, operands)
+    found = gradients.cond(fn, trace_function, subgraphs, pred, (on_true, on_false), operands)
     if on_true.spec != on_false.spec:
         raise MismatchedBranches("cond", on_true.described(), on_false.described())
     return on_true.restored(found)
@@ -135,12 +135,16 @@ _INSTALLATION = _InstallationState()
 
 
 @contextlib.contextmanager
-def operators_called_directly(trace_function: TraceFunction) -> Iterator[None]:
-    """A block, for the thread of a trace, in which calls go to the operators. `trace_function` makes a subgraph of the trace."""
+def operators_called_directly(trace_function: TraceFunction, *, has_backward: bool) -> Iterator[None]:
+    """A block, for the thread of a trace, in which calls go to the operators. `trace_function` makes a subgraph of the trace.
+
+    has_backward: whether the trace may compute gradients.
+    """
     _INSTALLATION.enter()
-    token = _trace_function.set(trace_function)
+    token, other = _trace_function.set(trace_function), gradients.TRACES_BACKWARD.set(has_backward)
     try:
         yield
     finally:
+        gradients.TRACES_BACKWARD.reset(other)
         _trace_function.reset(token)
         _INSTALLATION.leave()

@@ -91,9 +91,8 @@ def map_over(trace: TraceFunction, call: Function, function: Function, xs: Seque
         return flat.restored([torch.stack(parts) for parts in zip(*rows, strict=True)])
     once = _once(trace, step, [*xs, *args], slice(len(xs)))
     check_functional("map", once)
-    wanted = gradients.tensors_of(once.lifted)
-    if gradients.is_wanted(*xs, *args, *wanted):
-        return flat.restored(gradients.map_over(lambda: call(flat, xs, args), step, xs, args, wanted))
+    if gradients.is_wanted(*xs, *args, *gradients.tensors_of(once.lifted)):
+        return flat.restored(gradients.map_over(lambda: call(flat, xs, args), trace, once, step, xs, args))
     return flat.restored(call(flat, xs, args))
 
 
@@ -145,9 +144,8 @@ def while_loop(
     if torch.is_grad_enabled() and is_of_tensors and not any(more):
         once = _once(trace, flat, carried, slice(0))
         check_functional("while_loop", once)
-        wanted = gradients.tensors_of(once.lifted)
-        if gradients.is_wanted(*carried, *wanted):
-            return flat.restored(gradients.while_loop(cond_fn, flat, carried, wanted))
+        if gradients.is_wanted(*carried, *gradients.tensors_of(once.lifted)):
+            return flat.restored(gradients.while_loop(trace, once, cond_fn, flat, carried))
     return flat.restored(call(cond_fn, flat, carried, *more))
 
 
@@ -156,10 +154,4 @@ def _once(trace: TraceFunction, step: Function, operands: Sequence[Any], rows: s
 
     rows: which operands have a row for each step.
     """
-
-    def first(*leaves: Any) -> Any:
-        given = list(leaves)
-        given[rows] = [x[0] for x in given[rows]]
-        return step(*given)
-
-    return trace(first, tuple(operands), may_not_run=True, on_copies=True)
+    return trace(step, tuple(operands), may_not_run=True, on_copies=True, rows=rows)

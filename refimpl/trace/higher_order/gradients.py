@@ -10,6 +10,7 @@ end for that, and traces the backward functions with its own tracer. Double back
 from __future__ import annotations
 
 import contextlib
+import contextvars
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,28 +33,51 @@ from refimpl.trace.higher_order.calls import (
 Function = Callable[..., Any]
 _MAP: Any = torch.ops.higher_order.map_impl
 _LOOP: Any = torch.ops.higher_order.while_loop
+# Whether the running trace may compute gradients.
+TRACES_BACKWARD: contextvars.ContextVar[bool] = contextvars.ContextVar("refimpl_traces_backward", default=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Call:
     """A call of an operator, as the program made it.
 
-    run: makes the call, without gradients. functions: those with gradients. operands: in the order of the functions' parameters.
+    run: makes the call, without gradients. operands: in the order of the functions' parameters. trace: traces a function.
     """
 
     run: Callable[[], Any]
-    functions: tuple[Function, ...]
+    trace: Callable[..., Subgraph]
     operands: tuple[Any, ...]
     keys: Any  # the dispatcher's included and excluded keys
     closed_over: tuple[TorchFunctionMode, ...]  # what CLOSED_OVER was
 
     @classmethod
-    def here(cls, run: Callable[[], Any], functions: Sequence[Function], operands: Sequence[Any]) -> _Call:
+    def here(cls, run: Callable[[], Any], trace: Callable[..., Subgraph], operands: Sequence[Any]) -> _Call:
         """The call that the running program makes now."""
         return cls(
-            run=run, functions=tuple(functions), operands=tuple(operands), keys=dispatch_keys(),
-            closed_over=CLOSED_OVER.get(),
+            run=run, trace=trace, operands=tuple(operands), keys=dispatch_keys(), closed_over=CLOSED_OVER.get(),
         )  # fmt: skip
+
+    def backward_of(
+        self, function: Function, needed: Sequence[bool], wanted: Sequence[torch.Tensor], results: Any, rows: int = 0
+    ) -> Function:
+        """The backward, traced now: the variables that the function reads may have other values when the backward is called.
+
+        results: of the function; they stand for the tangents. rows: how many operands the function gets a row of. An error is
+        raised when the backward is called. A trace for export has no backward.
+        """
+        backward = _backward_of(function, needed, [*wanted], self)
+        if not TRACES_BACKWARD.get():
+            return backward
+        tangents = [x for x in pytree.tree_leaves(results) if isinstance(x, torch.Tensor)]
+        try:
+            with _below_gradients(), torch.no_grad():
+                traced = self.trace(
+                    backward, (*self.operands, *tangents), may_not_run=True, on_copies=True, rows=slice(rows)
+                )
+        except Exception as error:
+            return _raising(error)
+        closed_over = [value for value, _ in traced.lifted]
+        return lambda *operands: traced.graph_module(*operands, *closed_over)
 
 
 def is_wanted(*values: Any) -> bool:
@@ -76,11 +100,25 @@ def _below_gradients() -> Iterator[None]:
         WANTS_GRADIENTS.reset(token)
 
 
+def _raising(error: Exception) -> Function:
+    """A function that raises the error."""
+
+    def raises(*operands: Any) -> Any:
+        raise error
+
+    return raises
+
+
 # ------------------------------------------------------------------------------------------------------------------- cond
 
 
 def cond(
-    call: Function, subgraphs: Sequence[Subgraph], pred: Any, true_fn: Function, false_fn: Function, operands: Any
+    call: Function,
+    trace: Callable[..., Subgraph],
+    subgraphs: Sequence[Subgraph],
+    pred: Any,
+    functions: Sequence[Function],
+    operands: Any,
 ) -> Any:
     """Run torch's operator, `call(pred, true_fn, false_fn, operands)`, as an autograd Function if gradients are needed.
 
@@ -90,45 +128,56 @@ def cond(
     branches = [TracedFunction(subgraph) for subgraph in subgraphs]
     if not is_wanted(*operands, *lifted):
         return call(pred, *branches, operands)
-    made = _Call.here(lambda: call(pred, *branches, operands), (true_fn, false_fn), operands)
-    leaves = _CondFunction.apply(made, call, pred, *operands, *lifted)
+    made = _Call.here(lambda: call(pred, *branches, operands), trace, operands)
+    needed = [isinstance(x, torch.Tensor) and x.requires_grad for x in operands]
+    wanted = [x for x in lifted if isinstance(x, torch.Tensor) and x.requires_grad]
+    backwards = [
+        made.backward_of(function, needed, wanted, subgraph.result)
+        for function, subgraph in zip(functions, subgraphs, strict=True)
+    ]
+    leaves = _CondFunction.apply(made, call, pred, backwards, *operands, *lifted)
     return pytree.tree_unflatten(list(leaves), pytree.tree_structure(subgraphs[0].result))
 
 
 class _CondFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, made: _Call, call: Function, pred: Any, *inputs: Any) -> tuple[Any, ...]:
-        ctx.made, ctx.call, ctx.pred, ctx.inputs = made, call, pred, inputs
+    def forward(ctx: Any, made: _Call, call: Function, pred: Any, backwards: Any, *inputs: Any) -> tuple[Any, ...]:
+        ctx.made, ctx.call, ctx.pred, ctx.backwards = made, call, pred, backwards
         return tuple(pytree.tree_leaves(made.run()))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         made: _Call = ctx.made
-        needed = ctx.needs_input_grad[3:]
-        count = len(made.operands)
-        wanted = [x for x, is_needed in zip(ctx.inputs[count:], needed[count:], strict=True) if is_needed]
         given = [g for g in gradients if isinstance(g, torch.Tensor)]
-        backwards = [_backward_of(function, needed[:count], wanted, made) for function in made.functions]
-        found = iter(ctx.call(ctx.pred, *backwards, (*made.operands, *given)))
-        return None, None, None, *(next(found) if is_needed else None for is_needed in needed)
+        found = iter(ctx.call(ctx.pred, *ctx.backwards, (*made.operands, *given)))
+        needed = ctx.needs_input_grad[4:]
+        return None, None, None, None, *(next(found) if is_needed else None for is_needed in needed)
 
 
 # -------------------------------------------------------------------------------------------------------------------- map
 
 
 def map_over(
-    run: Callable[[], Any], function: Function, xs: Sequence[Any], args: Sequence[Any], wanted: Sequence[torch.Tensor]
+    run: Callable[[], Any],
+    trace: Callable[..., Subgraph],
+    once: Subgraph,
+    function: Function,
+    xs: Sequence[Any],
+    args: Sequence[Any],
 ) -> Any:
-    """The results of a map that has gradients, as a flat list. wanted: the closed-over tensors among what they are of."""
-    made = _Call.here(run, (function,), (*xs, *args))
-    return _MapFunction.apply(made, len(xs), *xs, *args, *wanted)
+    """The results of a map that has gradients, as a flat list. once: the function, traced on one row."""
+    made = _Call.here(run, trace, (*xs, *args))
+    wanted = tensors_of(once.lifted)
+    needed = [isinstance(x, torch.Tensor) and x.requires_grad for x in made.operands]
+    backward = made.backward_of(function, needed, wanted, once.result, len(xs))
+    return _MapFunction.apply(made, len(xs), backward, *xs, *args, *wanted)
 
 
 class _MapFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, made: _Call, count: int, *inputs: Any) -> tuple[Any, ...]:
-        ctx.made, ctx.count, ctx.inputs = made, count, inputs
+    def forward(ctx: Any, made: _Call, count: int, backward: Function, *inputs: Any) -> tuple[Any, ...]:
+        ctx.made, ctx.count, ctx.backward_of_row = made, count, backward
         with _below_gradients():
             return tuple(made.run())
 
@@ -136,27 +185,27 @@ class _MapFunction(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         made: _Call = ctx.made
-        needed = ctx.needs_input_grad[2:]
-        count, total = ctx.count, len(made.operands)
-        backward = _backward_of(made.functions[0], needed[:total], list(ctx.inputs[total:]), made)
+        needed, count = ctx.needs_input_grad[3:], ctx.count
         given = [g for g in gradients if isinstance(g, torch.Tensor)]
 
         def of_row(*values: Any) -> tuple[torch.Tensor, ...]:
             rows, tangents, args = values[:count], values[count : count + len(given)], values[count + len(given) :]
-            return backward(*rows, *args, *tangents)
+            return ctx.backward_of_row(*rows, *args, *tangents)
 
         found = iter(_MAP(of_row, [*made.operands[:count], *given], list(made.operands[count:])))
         gradients_of = [next(found) if is_needed else None for is_needed in needed]
         # What is not mapped has a gradient from each row.
         summed = [g if g is None else g.sum(0) for g in gradients_of[count:]]
-        return None, None, *gradients_of[:count], *summed
+        return None, None, None, *gradients_of[:count], *summed
 
 
 # ------------------------------------------------------------------------------------------------------------------ loops
 
 
-def while_loop(cond_fn: Function, body_fn: Function, carried: Sequence[Any], wanted: Sequence[torch.Tensor]) -> Any:
-    """The results of a while_loop that has gradients, as a flat list. wanted: closed-over tensors that these are of as well.
+def while_loop(
+    trace: Callable[..., Subgraph], once: Subgraph, cond_fn: Function, body_fn: Function, carried: Sequence[Any]
+) -> Any:
+    """The results of a while_loop that has gradients, as a flat list. once: the function of one round, traced.
 
     As in torch, a loop of no rounds has the gradient of one round.
     """
@@ -172,15 +221,19 @@ def while_loop(cond_fn: Function, body_fn: Function, carried: Sequence[Any], wan
         operator = torch.ops.higher_order.while_loop_stack_output
         return operator(counted_cond, counted_body, (rounds, *carried), ())
 
-    return _LoopFunction.apply(_Call.here(run, (body_fn,), carried), *carried, *wanted)
+    made, wanted = _Call.here(run, trace, carried), tensors_of(once.lifted)
+    varies = [x.dtype.is_floating_point or x.dtype.is_complex for x in carried]
+    results = [x for x, does_vary in zip(once.result, varies, strict=True) if does_vary]
+    backward = made.backward_of(_those(body_fn, varies), varies, wanted, results)
+    return _LoopFunction.apply(made, varies, backward, *carried, *wanted)
 
 
 class _LoopFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, made: _Call, *inputs: Any) -> tuple[Any, ...]:
+    def forward(ctx: Any, made: _Call, varies: list[bool], backward: Function, *inputs: Any) -> tuple[Any, ...]:
         with _below_gradients():
             rounds, *stacked = made.run()
-        ctx.made, ctx.inputs, ctx.stacked = made, inputs, stacked
+        ctx.made, ctx.varies, ctx.backward_of_round, ctx.inputs, ctx.stacked = made, varies, backward, inputs, stacked
         # The last element: its number is a tensor, since the size of the first dimension is not known in a trace.
         ctx.last = (rounds.amax() - 1).clamp(min=0)
         return tuple(_element(each, ctx.last) for each in stacked)
@@ -190,8 +243,7 @@ class _LoopFunction(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         made: _Call = ctx.made
         initial, wanted = made.operands, list(ctx.inputs[len(made.operands) :])
-        varies = [x.dtype.is_floating_point or x.dtype.is_complex for x in initial]
-        backward = _backward_of(_those(made.functions[0], varies), varies, wanted, made)
+        varies: list[bool] = ctx.varies
         tangents = [g.contiguous() for g, does_vary in zip(gradients, varies, strict=True) if does_vary]
         count = len(tangents)
 
@@ -200,7 +252,7 @@ class _LoopFunction(torch.autograd.Function):
             carried = [
                 torch.where(at == 0, x, _element(each, before)) for x, each in zip(initial, ctx.stacked, strict=True)
             ]
-            found = backward(*carried, *values[:count])
+            found = ctx.backward_of_round(*carried, *values[:count])
             sums = (a + b for a, b in zip(values[count:], found[count:], strict=True))
             return at - 1, *found[:count], *sums
 
@@ -208,8 +260,8 @@ class _LoopFunction(torch.autograd.Function):
         _, *found = _LOOP(lambda at, *_: at >= 0, step, (ctx.last.clone(), *tangents, *zeros), ())
         of_carried = iter(found[:count])
         given = [next(of_carried) if does_vary else None for does_vary in varies]
-        is_needed = ctx.needs_input_grad[1:]
-        return None, *(g if n else None for g, n in zip((*given, *found[count:]), is_needed, strict=True))
+        is_needed = ctx.needs_input_grad[3:]
+        return None, None, None, *(g if n else None for g, n in zip((*given, *found[count:]), is_needed, strict=True))
 
 
 def _element(stacked: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
