@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import CheckpointFunction
 
 from refimpl._torch import function_of
 
@@ -74,6 +75,11 @@ def lacks_formula(results: Sequence[torch.Tensor]) -> bool:
     Eager mode then differentiates the operators that its kernel calls, and warns if there are none. Fake tensors do not run it.
     """
     return any(step.name() == _WITHOUT_FORMULA for step in steps_behind(results))
+
+
+def calls_backward(results: Sequence[torch.Tensor]) -> bool:
+    """Whether the backward of a result calls `backward()` itself, as torch.utils.checkpoint does with use_reentrant=True."""
+    return any(function_of(step) is CheckpointFunction for step in steps_behind(results))
 
 
 def freed_together(results: Sequence[torch.Tensor]) -> tuple[frozenset[int], ...]:

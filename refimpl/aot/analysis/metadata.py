@@ -173,6 +173,12 @@ class ProgramAnalysis:
     refused: tuple[tuple[int, Exception], ...] = ()
     lacks_formula: bool = False
     """Whether an operator on a tensor with gradient has no derivative formula."""
+    calls_backward: bool = False
+    """Whether the backward of a result calls `backward()` itself."""
+    makes_leaf: bool = False
+    """Whether the gradients of all results end at leaves that the program makes."""
+    calls_give_operands: bool = False
+    """Whether an opaque function of the graph returns one of its operands, or a view of it."""
     hooks_inputs: bool = False
     """Whether the program registers hooks on its arguments."""
     hides_alias: bool = False

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import torch
 
 from refimpl._torch import FakeTensor, FakeTensorMode, PlainCodeGen, storage_key, without_saved_tensors_hooks
-from refimpl.aot.analysis.autograd_graph import freed_together, is_hooked, is_new_leaf, lacks_formula
+from refimpl.aot.analysis.autograd_graph import calls_backward, freed_together, is_hooked, is_new_leaf, lacks_formula
 from refimpl.aot.analysis.data_assignments import DataAssignmentsMode, refuse_unseen
 from refimpl.aot.analysis.fake_arguments import CapturedInputsMode, unrelated_alias, with_history
 from refimpl.aot.analysis.inputs import (
@@ -68,6 +68,7 @@ from refimpl.errors import DataDependentFakeRead, UnsupportedByRefimpl
 from refimpl.functionalize.aliases import AliasMap
 from refimpl.functionalize.schemas import SET_OPS
 from refimpl.trace.higher_order.calls import closed_over_by
+from refimpl.trace.higher_order.leaf_functions import gives_operands
 from refimpl.trace.metadata import note_grad_mode
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
@@ -176,6 +177,7 @@ class _Gradients:
     adding: tuple[frozenset[int], ...] = ()
     freed_together: tuple[frozenset[int], ...] = ()
     lacks_formula: bool = False
+    calls_backward: bool = False
 
     @property
     def returned(self) -> list[torch.Tensor]:
@@ -207,6 +209,7 @@ class _JointTraceState:
         )
         self._assignments: DataAssignmentsMode | None = None
         self._is_in_backward = False
+        self._makes_leaf = False  # whether gradients end at a leaf of the program alone
         self._enables_gradients = False  # whether the program ran any op in grad mode
         self._forward = ForwardOutputsState()
 
@@ -333,6 +336,7 @@ class _JointTraceState:
             adding=answers.adding(outs),
             freed_together=freed_together(outs),
             lacks_formula=lacks_formula(outs),
+            calls_backward=bool(backward.refused) and calls_backward(list(differentiable.values())),
         )
 
     def _read_written_inputs_late(self, before: Sequence[tuple[torch.Tensor, Any]]) -> None:
@@ -394,6 +398,9 @@ class _JointTraceState:
             backward_writes=tuple(self.backward_writes),
             refused=() if backward is None else tuple((differentiable[o], error) for o, error in backward.refused),
             lacks_formula=gradients.lacks_formula,
+            calls_backward=gradients.calls_backward,
+            makes_leaf=self._makes_leaf,
+            calls_give_operands=gives_operands(self.builder.graph),
             hooks_inputs=any(map(is_hooked, self._inputs)),
             shrinks_storage=self._shrinks_storage(),
             hides_alias=self._hides_alias(results, outputs),
@@ -681,6 +688,9 @@ class _JointTraceState:
         """Record the backward. None if no output has a gradient, or none is wanted."""
         targets = [leaf for leaf in self.leaves if _has_gradient(leaf)]
         outputs = list(self._forward.differentiable.values())
+        if outputs and not targets and not self.options.keeps_captured:
+            self._makes_leaf = True
+            return None
         if outputs and not targets:
             raise UnsupportedByRefimpl(
                 seen="a result whose gradient ends at a leaf that the program itself creates",
@@ -733,7 +743,8 @@ def _accumulated(leaf: Any) -> tuple[int, int] | None:
 
 
 def _has_gradient(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.requires_grad
+    """Whether it needs a gradient: not where it required none, and a write of the program gave it a history."""
+    return isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.is_leaf
 
 
 def _rename_placeholders(graph: torch.fx.Graph, pattern: str, *, first: int = 0, start: int = 0) -> None:

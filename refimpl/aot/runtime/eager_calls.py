@@ -70,6 +70,21 @@ SHRUNK_STORAGE = EagerCondition(
     reason="The program resizes the storage of an argument, which is no operator. A graph would not do it.",
     holds=lambda args: True,
 )
+REENTRANT = EagerCondition(
+    reason="The backward calls `backward()` for a part of the program (checkpoint with use_reentrant=True), which accumulates "
+    "into leaves. It refuses to be traced, which asks for gradients alone.",
+    holds=lambda args: True,
+)
+OWN_LEAF = EagerCondition(
+    reason="The gradients of the results end at a leaf that the program makes, as torch.ones(2, requires_grad=True). A graph has "
+    "no input for that gradient.",
+    holds=lambda args: True,
+)
+GIVEN_OPERANDS = EagerCondition(
+    reason="An opaque function of the program (torch's leaf_function) returns an argument of its own, or a view of it. A "
+    "functional graph takes it for a new tensor, and loses writes to either of them.",
+    holds=lambda args: True,
+)
 HIDDEN_ALIAS = EagerCondition(
     reason="A result shares the memory of an argument in a way that no list of view operators tells, as a view of an `out=` that "
     "the program enlarges. The graph would give a tensor of its own.",
@@ -99,22 +114,23 @@ def eager_conditions(
 ) -> tuple[EagerCondition, ...]:
     """The conditions under which calls of a program run in eager mode. `args` are those that it is compiled for."""
     found = [FORWARD_MODE]
-    if any(map(is_memoryless, (*args, *captured))):
-        found.append(MEMORYLESS_ZEROS)
-    if analysis.refused:
-        found.append(HOOKS_ON_REFUSED)
-    if analysis.lacks_formula:
-        found.append(WITHOUT_FORMULA)
-    if analysis.hooks_inputs:
-        found.append(HOOKED_INPUTS)
-    if analysis.shrinks_storage:
-        found.append(SHRUNK_STORAGE)
-    if analysis.hides_alias:
-        found.append(HIDDEN_ALIAS)
-    if any(map(_is_freed, args)):
-        found.append(FREED_ARGUMENT)
-    if _reshapes_leaf(args, analysis):
-        found.append(RESHAPED_LEAF)
+    found += [
+        condition
+        for condition, is_met in (
+            (MEMORYLESS_ZEROS, any(map(is_memoryless, (*args, *captured)))),
+            (HOOKS_ON_REFUSED, bool(analysis.refused)),
+            (WITHOUT_FORMULA, analysis.lacks_formula),
+            (REENTRANT, analysis.calls_backward),
+            (OWN_LEAF, analysis.makes_leaf),
+            (GIVEN_OPERANDS, analysis.calls_give_operands),
+            (HOOKED_INPUTS, analysis.hooks_inputs),
+            (SHRUNK_STORAGE, analysis.shrinks_storage),
+            (HIDDEN_ALIAS, analysis.hides_alias),
+            (FREED_ARGUMENT, any(map(_is_freed, args))),
+            (RESHAPED_LEAF, _reshapes_leaf(args, analysis)),
+        )
+        if is_met
+    ]
     is_forbidden = _forbidden_view_written(args, plan, analysis)
     if is_forbidden is not None:
         found.append(EagerCondition(reason=FORBIDDEN_VIEW, holds=is_forbidden))

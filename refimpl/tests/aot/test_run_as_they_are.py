@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from refimpl.backends import aot_eager
 from refimpl.capture.captured import CaptureOptions
@@ -135,6 +136,18 @@ def enlarged(x: Tensor, y: Tensor) -> Tensor:
     return y.view(-1)
 
 
+def checkpointed(x: Tensor) -> Tensor:
+    return checkpoint(lambda y: y.sin().exp(), x, use_reentrant=True)
+
+
+def scaled_by_a_leaf(x: Tensor) -> Tensor:
+    return torch.full((3,), 2.0, requires_grad=True) * x
+
+
+def written_by_a_leaf(x: Tensor) -> Tensor:
+    return x.copy_(torch.full((3,), 2.0, requires_grad=True) * 3)
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], Sequence[Any]]]] = {
     "a leaf is transposed": (transposed, lambda: [_leaf_of_its_own()]),
     "a leaf that is a view is transposed": (transposed, lambda: [_leaf()]),
@@ -148,6 +161,9 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], Sequence[Any]]]] = {
     "a view made in no_grad mode": (written_first, _view_without_gradients),
     "a row gets a history": (written_by, lambda: [torch.ones(3, requires_grad=True), *torch.ones(2, 3).unbind(0)]),
     "an argument without memory": (filled, lambda: [_without_memory(), torch.ones(2, 3)]),
+    "a checkpoint that calls backward": (checkpointed, lambda: [_leaf()]),
+    "a leaf of the program": (scaled_by_a_leaf, lambda: [torch.ones(3)]),
+    "a leaf of the program is written": (written_by_a_leaf, lambda: [torch.ones(3)]),
     "an enlarged argument is viewed": (enlarged, lambda: [torch.ones(2, 3), torch.empty(0)]),
     "an argument is freed": (freed, lambda: [torch.ones(2, 3)]),
     "__torch_function__": (lambda x: torch.sin(x) * x, lambda: [torch.ones(3).as_subclass(Cosine)]),
@@ -169,11 +185,12 @@ def seen(function: Callable[..., Any], arguments: Sequence[Any]) -> list[Any]:
     if result.requires_grad:
         torch.autograd.backward([result, *others], [torch.ones_like(t) for t in (result, *others)])
     tensors = [a for a in arguments if isinstance(a, Tensor)]
+    flags = [t.requires_grad for t in (result, *tensors)]
     freed_now = [a.untyped_storage().nbytes() for a in tensors]
     shared = [a.untyped_storage()._cdata == result.untyped_storage()._cdata for a in tensors]
     written = [a.tolist() for a in tensors if a.untyped_storage().nbytes()]
     gradients = [None if leaf.grad is None else leaf.grad.tolist() for leaf in leaves]
-    return [type(result), result.tolist(), shared, freed_now, written, gradients]
+    return [type(result), result.tolist(), flags, shared, freed_now, written, gradients]
 
 
 @pytest.mark.parametrize("way", WAYS)

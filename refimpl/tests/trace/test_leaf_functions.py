@@ -343,3 +343,40 @@ def test_what_a_graph_cannot_have_is_refused_by_name() -> None:
     with pytest.raises(ArchiveError, match="_LeafCallable"):
         refimpl.export.save(program, io.BytesIO())
     assert pytree.tree_leaves(refimpl.export.unflatten(program)(torch.ones(3), torch.ones(3)))
+
+
+@leaf(lambda x: (x,))
+def itself(x: Tensor) -> tuple[Tensor]:
+    return (x,)
+
+
+@leaf(lambda x: (x.view(-1),))
+def flat_view(x: Tensor) -> tuple[Tensor]:
+    return (x.view(-1),)
+
+
+def _written_result(function: Program, x: Tensor) -> Tensor:
+    function(x)[0].mul_(2)
+    return x + 1
+
+
+def _written_operand(function: Program, x: Tensor) -> Tensor:
+    y = x * 2
+    z = function(y)[0]
+    y.mul_(2)
+    return z
+
+
+@pytest.mark.parametrize("way", [captured_and_traced, compiled], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("program", [_written_result, _written_operand])
+@pytest.mark.parametrize("function", [itself, flat_view], ids=["itself", "view"])
+def test_writes_to_an_operand_that_is_a_result_are_kept(function: Program, program: Program, way: Any) -> None:
+    """torch's graphs lose them: they take the result for a new tensor."""
+
+    def call(x: Tensor) -> Tensor:
+        return program(function, x)
+
+    x, y = torch.ones(2, 2), torch.ones(2, 2)
+    expected = call(x)
+    assert torch.equal(way(call, make)[0](y), expected)
+    assert torch.equal(x, y)

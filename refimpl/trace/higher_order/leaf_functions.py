@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeScriptObject, StorageWeakRef, is_below_autograd, pytree
+from refimpl._torch import FakeScriptObject, StorageWeakRef, is_below_autograd, leaf_functions, pytree
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.higher_order.calls import HigherOrderCall, Recorded
 from refimpl.trace.read_after_write import share_memory
@@ -75,6 +75,22 @@ def invoke_leaf_function(
     return Recorded(
         args=(*functions, call.constant(spec), "", *operands), kwargs=settings, result=results, seen_of=seen_of
     )
+
+
+def gives_operands(graph: torch.fx.Graph) -> bool:
+    """Whether a leaf function of the graph returns one of its operands, or a view of it."""
+    if leaf_functions is None:  # before torch 2.13
+        return False
+    return any(
+        share_memory(result, operand)
+        for node in graph.find_nodes(op="call_function", target=leaf_functions.invoke_leaf_function, sort=False)
+        for result in _tensors_in(node.meta.get("val"))
+        for operand in _tensors_in([operand.meta.get("val") for operand in node.all_input_nodes])
+    )
+
+
+def _tensors_in(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def writes_to_shared_memory(written: Sequence[int], operands: Sequence[Any]) -> bool:
