@@ -171,6 +171,32 @@ class Inputs(Protocol):
         ...
 
 
+class RealSlotsMode(TorchFunctionMode):
+    """Replaces real parameters and buffers of an exported module by the graph's inputs. Other tensors stay constants.
+
+    The backward of a branch of torch.cond runs the branch again, when the module has its own parameters back.
+    """
+
+    def __init__(self, inputs: Inputs, real_slots: Sequence[Any]) -> None:
+        super().__init__()
+        self._inputs = inputs
+        self._kept = list(real_slots)  # keeps them alive, so that no id is used twice
+        self._positions = {id(t): i for i, t in enumerate(real_slots) if isinstance(t, torch.Tensor)}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = pytree.tree_map_only(torch.Tensor, self._replaced, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+    def known_input(self, value: torch.Tensor) -> Any:
+        """The graph's input for a real tensor, else None."""
+        position = self._positions.get(id(value))
+        return None if position is None else self._inputs.input_at(position)
+
+    def _replaced(self, value: torch.Tensor) -> Any:
+        known = self.known_input(value)
+        return value if known is None else known
+
+
 class CapturedInputsMode(TorchFunctionMode):
     """Replaces tensors of closures and globals by fake inputs when the program passes one to a torch function.
 

@@ -19,7 +19,7 @@ import torch
 from refimpl._torch import FakeTensor, FakeTensorMode, PlainCodeGen, storage_key, without_saved_tensors_hooks
 from refimpl.aot.analysis.autograd_graph import calls_backward, freed_together, is_hooked, is_new_leaf, lacks_formula
 from refimpl.aot.analysis.data_assignments import DataAssignmentsMode, refuse_unseen
-from refimpl.aot.analysis.fake_arguments import CapturedInputsMode, unrelated_alias, with_history
+from refimpl.aot.analysis.fake_arguments import CapturedInputsMode, RealSlotsMode, unrelated_alias, with_history
 from refimpl.aot.analysis.inputs import (
     InputPlan,
     Start,
@@ -201,6 +201,7 @@ class _JointTraceState:
         self.backward_writes: dict[int, torch.Tensor] = {}  # slot -> the input as the backward finds it
         self.leaves: list[Any] = []
         self.captured = CapturedInputsMode(self, inputs.fake_mode, values) if needs.captured_tensors else None
+        self.slots = RealSlotsMode(self, values) if options.keeps_captured else None
         self.has_wrappers = needs.wrappers or any(layout_of(slot) is not None for slot in inputs.fakes)
         self.outer: OuterGraphMode | None = None
         self.is_view = [isinstance(value, torch.Tensor) and value._base is not None for value in values]
@@ -289,7 +290,10 @@ class _JointTraceState:
         """
         if isinstance(tensor, FakeTensor):
             return
-        known = None if self.captured is None else self.captured.known_input(tensor)
+        sources = [mode for mode in (self.captured, self.slots) if mode is not None]
+        known = next((found for mode in sources if (found := mode.known_input(tensor)) is not None), None)
+        if known is None and self.options.keeps_captured:
+            return
         if known is None:
             first = (*self.needs.captured_first, tensor)
             raise NeedsMore(replace(self.needs, captured_tensors=True, captured_first=first))
@@ -308,7 +312,7 @@ class _JointTraceState:
     def _record_gradients(self) -> _Gradients:
         answers = AnswersState(self.recording.tracker.find, self.builder.root)
         differentiable = self._forward.differentiable
-        self.recording.on_captured = None if self.options.keeps_captured else self._captured_in_backward
+        self.recording.on_captured = self._captured_in_backward
         with answers.recorded(differentiable.values()):
             backward = self._backward()
         self.recording.on_captured = None
@@ -463,7 +467,8 @@ class _JointTraceState:
         self._enables_gradients = False  # views of bases were not made by the program
         if self.captured is None:
             self.recording.on_captured = None if self.options.keeps_captured else self._need_captured
-            with self._outer_recording():
+            slots = contextlib.nullcontext() if self.slots is None else closed_over_by(self.slots)
+            with slots, self._outer_recording():
                 results = list(self.function(*arguments))
         else:
             with closed_over_by(self.captured), self._outer_recording():

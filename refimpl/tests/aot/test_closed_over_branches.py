@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import refimpl
 
@@ -95,3 +96,41 @@ def test_a_global_that_a_loop_closes_over_is_an_input() -> None:
     torch.testing.assert_close(compiled(X), program(X))
     offset.mul_(2)
     torch.testing.assert_close(compiled(X), program(X))
+
+
+class Checkpointed(OneBranch):
+    def forward(self, x: Tensor) -> Tensor:
+        found = checkpoint(lambda a: self.linear(a.sin()).exp() * self.offset, x, use_reentrant=False)
+        assert isinstance(found, Tensor)
+        return found
+
+
+class Loss(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        return (self.inner(x).square().sum(),)
+
+
+@pytest.mark.parametrize("made", [OneBranch, BothBranches, Nested, Checkpointed])
+def test_an_exported_joint_graph_has_the_gradients_of_parameters(made: type[OneBranch]) -> None:
+    """The backward runs a branch, or what a checkpoint keeps, again, when the module has its own parameters back."""
+    torch.manual_seed(0)
+    module = Loss(made())
+    graph, signature = refimpl.aot_export_module(module, [X], trace_joint=True, output_loss_index=0)
+    assert signature.backward_signature is not None
+    names = signature.backward_signature.gradients_to_parameters
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(1)
+    for x in (X, -X, X * 2):
+        module.zero_grad()
+        module(x)[0].backward()
+        with torch.no_grad():
+            results = graph(*module.parameters(), *module.buffers(), x)
+        found = dict(zip([node.name for node in graph.graph.output_node().args[0]], results, strict=True))  # type: ignore[union-attr]
+        for output, name in names.items():
+            expected = module.get_parameter(name).grad
+            torch.testing.assert_close(found[output], torch.zeros_like(found[output]) if expected is None else expected)
