@@ -126,6 +126,8 @@ FOLDED = _by_id(
 # torch's own class only, and decides.)
 _ON_SYMBOLS = _by_id({*SYMBOLIC_FUNCTIONS} - {torch.sym_ite, torch.sym_fresh_size})
 ROUNDING = _by_id({math.floor, math.ceil})
+# The same in an exported program, in which a number that is asked for would hold all calls to it.
+EXPORTED_ROUNDING = _by_id({math.floor, math.ceil, math.trunc, builtins.round})
 
 
 _COMPILING = ("is_compiling", "is_dynamo_compiling")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from refimpl._torch import is_opaque_class
+from refimpl._torch import is_exporting, is_opaque_class
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, KeptSource
@@ -383,7 +383,10 @@ def _number_rule(class_: type) -> Rule:
 
 
 def _converted_when_run(domain: SymbolicDomain, class_: type, value: NumberValue) -> Value | None:
-    """`bool` or `int` of a number that is known only when the program runs, as a number; None for other numbers."""
+    """`bool` or `int` of a number that is known only when the program runs, as a number; None for other numbers. `int` of every
+    float in an exported program, which would be held to the example's."""
+    if class_ is int and isinstance(value.number, torch.SymFloat) and is_exporting():
+        return domain.state.operator(torch.sym_int, [value], {})
     if not domain.state.is_read(value):
         return None
     if class_ is bool:

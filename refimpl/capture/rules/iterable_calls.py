@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import collections
 import functools
+import math
 import operator
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from refimpl._torch import is_exporting
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import AttributeSource, KeptSource
 from refimpl.capture.interpreter.frame import FrameState
@@ -231,10 +233,12 @@ def _extremum(function: Any, polyfill: Any) -> Rule:
 
 
 def _are_read(domain: SymbolicDomain, items: Sequence[Value]) -> bool:
-    """Whether these are integers, and which is the largest is known only when the program runs."""
+    """Whether these are integers, and which is the largest is known only when the program runs, or an exported program computes
+    it at every call."""
     if not all(isinstance(item, (NumberValue, ConstantValue)) and item.class_of() is int for item in items):
         return False
-    return any(isinstance(item, NumberValue) and domain.state.is_read(item) for item in items)
+    numbers = [item for item in items if isinstance(item, NumberValue)]
+    return any(map(domain.state.is_read, numbers)) or (bool(numbers) and is_exporting())
 
 
 def _elements(domain: SymbolicDomain, value: Any) -> list[Value]:
@@ -260,6 +264,13 @@ def _sum(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dic
     if isinstance(items, SetValue) and {type(key) for key in items.real} <= {int, bool}:
         items = SequenceValue(list, [*items.values.values()])
     return domain.enter_polyfill(polyfills.total, [items, start])
+
+
+@ITERABLE_RULES.of(math.prod)
+def _prod(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1 or kwargs.keys() - {"start"}:
+        wrong("prod")
+    return domain.enter_polyfill(polyfills.product, [args[0], kwargs.get("start", ConstantValue(1))])
 
 
 @ITERABLE_RULES.of(builtins.any)

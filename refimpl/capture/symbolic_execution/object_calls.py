@@ -5,6 +5,7 @@ Counterpart: torch/_dynamo/variables/functions.py, builtin.py, torch.py
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Sequence
 from enum import EnumMeta
@@ -37,7 +38,16 @@ from refimpl.capture.higher_order.operators import call_operator
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public import marks
 from refimpl.capture.public.fake_values import get_real_value
-from refimpl.capture.recognition import CAPTURES, ROUNDING, Treatment, captured_original, marks_static, treatment
+from refimpl.capture.public.running import is_exporting
+from refimpl.capture.recognition import (
+    CAPTURES,
+    EXPORTED_ROUNDING,
+    ROUNDING,
+    Treatment,
+    captured_original,
+    marks_static,
+    treatment,
+)
 from refimpl.capture.rules.builtin_calls import BUILTIN_RULES
 from refimpl.capture.rules.class_calls import CLASS_RULES, begin_module, instantiate, is_module_init
 from refimpl.capture.rules.constant_calls import CACHED, CONSTANT_RULES, call_cached, member_of
@@ -341,8 +351,11 @@ def _fold(domain: SymbolicDomain, target: Any, args: list[Any], kwargs: dict[str
     seen = [domain.state.realize(arg) for arg in args]
     if any(isinstance(value, TensorValue) for value in seen):
         raise GraphBreak("data_dependent_read", what=getattr(target, "__name__", str(target)))
-    if id(target) in ROUNDING and not kwargs and any(isinstance(value, NumberValue) for value in seen):
+    rounding = EXPORTED_ROUNDING if is_exporting() else ROUNDING
+    if id(target) in rounding and not kwargs and any(isinstance(value, NumberValue) for value in seen):
         return domain.state.operator(target, args, kwargs)
+    if target is math.sqrt and len(seen) == 1 and isinstance(seen[0], NumberValue) and not kwargs and is_exporting():
+        return domain.state.operator(torch.sym_sqrt, seen, {})
     return domain.folded(target, seen, kwargs)
 
 

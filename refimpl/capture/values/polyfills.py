@@ -47,6 +47,13 @@ def total(iterable: Any, start: Any = 0) -> Any:
     return start
 
 
+def product(iterable: Any, start: Any) -> Any:
+    """`math.prod`."""
+    for item in iterable:
+        start = start * item
+    return start
+
+
 def next_of(iterator: Any) -> Any:
     """`next` of an iterator."""
     for item in iterator:

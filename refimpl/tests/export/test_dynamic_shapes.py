@@ -296,6 +296,25 @@ def test_numbers_computed_from_sizes_vary(function: Callable[[Any], Any], strict
         assert torch.equal(program.module()(torch.ones(size, 2)), module(torch.ones(size, 2)))
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda n: int(n * 1.5),
+        lambda n: math.trunc(n / 3),
+        lambda n: round(n * 1.5) + round(n / 3, 1),
+        math.sqrt,
+        lambda n: max(n, 3, 7) - min(n, 4),
+        lambda n: math.prod([n, 2]),
+    ],
+    ids=["int", "trunc", "round", "sqrt", "extremes", "product"],
+)
+def test_python_s_functions_of_sizes_are_operations_of_a_strict_graph(function: Callable[[Any], Any]) -> None:
+    module = Computing(function)
+    program = export(module, (torch.ones(4, 2),), dynamic_shapes=({0: Dim("n")},), strict=True)
+    for size in (2, 5, 9):
+        torch.testing.assert_close(program.module()(torch.ones(size, 2)), module(torch.ones(size, 2)))
+
+
 @STRICT
 def test_a_condition_on_a_size_may_be_a_result(strict: bool) -> None:
     class Asking(nn.Module):
