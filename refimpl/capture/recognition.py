@@ -163,7 +163,7 @@ def treatment(function: Any) -> Treatment:
 
 def names_of(module: ModuleType, name: str) -> dict[str, Any]:
     """The attributes of a module. Those of torch.ops, its namespaces and refimpl exist only after `getattr` has read them."""
-    if type(module).__module__ == type(torch.ops).__module__ or module.__name__ == "refimpl":
+    if type(module).__module__ == type(torch.ops).__module__ or vars(module).get("__name__") == "refimpl":
         getattr(module, name, None)
     return vars(module)
 

@@ -181,9 +181,8 @@ class SymbolicMachine(Machine):
 
     def _deliver(self, above: FrameState, signal: Returned | Yielded) -> None:
         if isinstance(signal, Returned) and above.code.is_generator and above.then is Then.PUSH:
-            self._unwind(
-                ErrorValue(StopIteration, [signal.value]), is_new=True
-            )  # a generator that a call resumed has returned
+            args = [] if self.domain.is_none(signal.value) else [signal.value]
+            self._unwind(ErrorValue(StopIteration, args), is_new=True)  # a generator that a call resumed has returned
         else:
             super()._deliver(above, signal)
 

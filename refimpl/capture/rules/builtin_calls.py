@@ -129,6 +129,8 @@ def _may_ask_object(class_: type) -> bool:
 @BUILTIN_RULES.of(builtins.issubclass)
 def _issubclass(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     class_ = domain.constant_of(args[0], "issubclass")
+    if not is_a(class_, type):
+        raising(TypeError)
     kinds = _classes(domain, args[1])
     if any(_check_in_python(kind, "__subclasscheck__") for kind in kinds):
         return _asked_in_turn(
@@ -208,7 +210,7 @@ def _range(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: d
 @BUILTIN_RULES.of(builtins.slice)
 def _slice(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not 1 <= len(args) <= 3 or kwargs:
-        raise GraphBreak("op_raises_on_fake", what="slice", error="TypeError")
+        raising(TypeError)
     return domain.build("slice", [ConstantValue(None), *args] if len(args) == 1 else list(args))
 
 

@@ -43,7 +43,7 @@ from refimpl.capture.values.function import BUILD_CLASS
 from refimpl.capture.values.instance import has_instance_dict, is_plain_module
 from refimpl.capture.values.program_object import dict_base, is_native_method, plain_dict_of, sequence_base
 from refimpl.capture.values.region import region_of
-from refimpl.capture.values.value import unsupported
+from refimpl.capture.values.value import raising, unsupported
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -90,7 +90,7 @@ def instantiate(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: di
         inside.owner = made
     if base is not None and is_native_method(init, class_):
         made.inside = plain_dict_of(domain, args, kwargs)
-        made.inside.class_ = base
+        made.inside.class_, made.inside.owner = base, made
         return made
     if sequence is tuple:
         _fill_tuple(domain, made, args)
@@ -99,7 +99,7 @@ def instantiate(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: di
         return made
     if init is object.__init__:
         if (args and sequence is not tuple) or kwargs:
-            raise GraphBreak("op_raises_on_fake", what=class_.__qualname__, error="TypeError")
+            raising(TypeError)
         return made
     if not isinstance(init, FunctionType):
         raise GraphBreak("call_of_native_code", what=f"class {class_.__qualname__}")

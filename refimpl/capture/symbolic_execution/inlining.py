@@ -34,7 +34,7 @@ from refimpl.capture.values import (
 )
 from refimpl.capture.values.classes import is_a
 from refimpl.capture.values.error import is_plain_error
-from refimpl.capture.values.value import UserRaise, unsupported
+from refimpl.capture.values.value import UserRaise, raising, unsupported
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -136,7 +136,7 @@ def _frame(
     domain.state.entered[normalized] = None
     bound = bind(normalized, defaults, named, args, kwargs)
     if bound is None:
-        raise GraphBreak("op_raises_on_fake", what=code.co_name, error="TypeError")
+        raising(TypeError)
     slots, rest, surplus = bound
     args_slot, kwargs_slot = surplus_slots(normalized)
     if args_slot is not None:

@@ -19,7 +19,7 @@ from refimpl.capture.guards.sources import Source
 from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
 from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import NativeMethodValue
-from refimpl.capture.values.classes import MISSING
+from refimpl.capture.values.classes import MISSING, in_mro
 from refimpl.capture.values.hashing import CONSTANT_KEYS
 from refimpl.capture.values.value import Value, raising, unsupported
 
@@ -93,7 +93,7 @@ class ConstantValue(Value):
         return domain.folded(COMPARE[sign], [left, right], {})
 
     def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
-        found = inspect.getattr_static(type(self.value), name, MISSING)
+        found = in_mro(type(self.value), name)
         if found is MISSING:
             raising(AttributeError)
         if name == "__class__":

@@ -56,6 +56,8 @@ class ErrorValue(InstanceValue):
             return NativeMethodValue(self, name)
         if name == "args" and self.args is not None:
             return SequenceValue(tuple, list(self.args))
+        if name in self.attributes:
+            return self.attributes[name]
         if name == "value" and issubclass(self.class_, StopIteration) and self.args is not None:
             return self.args[0] if self.args else ConstantValue(None)
         if name == "__cause__":

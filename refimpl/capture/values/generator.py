@@ -57,11 +57,11 @@ class GeneratorValue(AnyIteratorValue):
         if frame.is_done:
             return Exhausted(ConstantValue(None))
         if frame.is_running:
-            raise GraphBreak("op_raises_on_fake", what="next", error="ValueError")
+            raising(ValueError, "generator already executing")
         if frame.is_started:
             frame.stack.append(ConstantValue(None) if sent is None else sent)
         elif sent is not None and not domain.is_none(sent):
-            raise GraphBreak("op_raises_on_fake", what="send", error="TypeError")
+            raising(TypeError, "can't send non-None value to a just-started generator")
         return Enter(frame)
 
     def call_method(

@@ -186,6 +186,8 @@ class ObjectValue(ProgramObject):
         if is_a(object_, _NATIVE) and name in _NAMES:
             return ConstantValue(getattr(object_, name))
         if is_a(object_, ModuleType):
+            if type(object_).__getattribute__ is not ModuleType.__getattribute__:
+                unsupported(f"attribute {name}", self)
             return self._of_namespace(domain, names_of(object_, name), source, name)
         if is_a(object_, type):
             return self.attribute_of_class(domain, source, name)
@@ -387,7 +389,7 @@ class ObjectValue(ProgramObject):
             domain.state.guard(GuardKind.WITHOUT, self.source, name)
             return False  # an empty slot
         if found is not MISSING:
-            return None if is_a(found, property) else True
+            return None if is_a(found, property) or is_a(in_mro(type(found), "__get__"), FunctionType) else True
         if is_a(object_, torch.nn.Module):
             tables = [object_.__dict__.get(table, {}) for table in _MODULE_TABLES]
             changed = [domain.state.changed_dict(table) for table in tables]

@@ -623,6 +623,9 @@ def called_within(function: Any, args: Any, kwargs: Any, switch: Any) -> Any:
 def made_by_class(class_: Any, new: Any, init: Any, args: Any, kwargs: Any) -> Any:
     """`class_(*args, **kwargs)`."""
     made = new(class_, *args, **kwargs)
-    if init is not None and isinstance(made, class_):
-        init(made, *args, **kwargs)
+    if type(made) is class_:
+        if init is not None:
+            init(made, *args, **kwargs)
+    elif isinstance(made, class_):
+        type(made).__init__(made, *args, **kwargs)
     return made

@@ -177,6 +177,8 @@ class SequenceValue(Value):
 
     def _element(self, key: Any) -> Value:
         if isinstance(key, slice):
+            if key.step == 0:
+                raising(ValueError, "slice step cannot be zero")
             if self.class_ is tuple and key.indices(len(self.items)) == (0, len(self.items), 1):
                 return self
             return SequenceValue(self.class_ if self.class_ in (list, torch.Size) else tuple, self.items[key])
@@ -415,12 +417,24 @@ def call_from(
 ) -> Any:
     """Calls a container's method, looked up in the methods of its kind."""
     method = methods.get(name)
+    if method is None and not kwargs and len(args) == 1 and (name in _OPERATORS or name in _COMPARISONS):
+        return by_operator(domain, receiver, name, args[0])
     if method is None or (kwargs and name not in _WITH_KEYWORDS):
         unsupported(f"method {name}", receiver)
     limits = _COUNTS.get(name)
     if limits is not None and not limits[0] <= len(args) <= limits[1]:
         wrong(name)
     return method(domain, receiver, args, kwargs)
+
+
+def by_operator(domain: SymbolicDomain, receiver: Value, name: str, other: Any) -> Any:
+    """`receiver.__add__(other)` and the like, for operands of one class, for which it is the operator."""
+    other = domain.state.realize(other)
+    if receiver.class_of() is not other.class_of():
+        unsupported(f"method {name}", receiver)
+    if name in _COMPARISONS:
+        return domain.compare(_COMPARISONS[name], receiver, other)
+    return domain.binary(_OPERATORS[name], receiver, other)
 
 
 def nothing() -> Value:
@@ -448,6 +462,11 @@ def _get_item(domain: SymbolicDomain, receiver: Value, args: list[Any], kwargs: 
 def _set_item(domain: SymbolicDomain, receiver: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
     entered = domain.set_item(receiver, args[0], args[1])
     return unsupported("method __setitem__", receiver) if entered is not None else nothing()
+
+
+def _delete_item(domain: SymbolicDomain, receiver: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    entered = domain.delete_item(receiver, args[0])
+    return unsupported("method __delitem__", receiver) if entered is not None else nothing()
 
 
 def _iterator(domain: SymbolicDomain, receiver: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -575,7 +594,7 @@ def in_order(domain: SymbolicDomain, items: list[Value], keys: list[Value], reve
     try:
         order = sorted(range(len(plain)), key=plain.__getitem__, reverse=bool(is_reversed))
     except TypeError as error:
-        raise GraphBreak("op_raises_on_fake", what="sorted", error="TypeError") from error
+        raise UserRaise(TypeError, constants=error.args) from error
     return [items[index] for index in order]
 
 
@@ -621,7 +640,7 @@ def _copy_of_deque(domain: SymbolicDomain, receiver: DequeValue, args: list[Any]
 COMMON_METHODS: dict[str, Method] = {
     "__len__": _length, "__contains__": _contains, "__getitem__": _get_item, "__iter__": _iterator,
 }  # fmt: skip
-CHANGING_METHODS: dict[str, Method] = {"clear": clear, "__setitem__": _set_item}
+CHANGING_METHODS: dict[str, Method] = {"clear": clear, "__setitem__": _set_item, "__delitem__": _delete_item}
 _TUPLE_METHODS: dict[str, Method] = {"index": _index_of, "count": _count_of, "numel": _product, **COMMON_METHODS}
 _LIST_METHODS: dict[str, Method] = {
     "append": _append, "extend": _extend, "insert": _insert, "pop": _pop, "reverse": _reverse, "copy": _copy_of_list,
@@ -633,12 +652,23 @@ _DEQUE_METHODS: dict[str, Method] = {
     "popleft": _pop_left, "rotate": _rotate, "reverse": _reverse, "copy": _copy_of_deque, "index": _index_of,
     "count": _count_of, "remove": _remove, **COMMON_METHODS, **CHANGING_METHODS,
 }  # fmt: skip
+_OPERATORS = {
+    "__add__": "+",
+    "__iadd__": "+=",
+    "__or__": "|",
+    "__ior__": "|=",
+    "__and__": "&",
+    "__sub__": "-",
+    "__xor__": "^",
+}
+_COMPARISONS = {"__eq__": "==", "__ne__": "!=", "__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}
 _MOVING = frozenset(["append", "appendleft", "extendleft", "pop", "popleft", "insert", "remove", "clear", "rotate"])
 _WITH_KEYWORDS = frozenset(["sort", "update", "popitem", "move_to_end"])
 _COUNTS = {
     "append": (1, 1), "appendleft": (1, 1), "extend": (1, 1), "extendleft": (1, 1), "insert": (2, 2), "remove": (1, 1),
     "popleft": (0, 0), "rotate": (0, 1), "reverse": (0, 0), "clear": (0, 0), "copy": (0, 0), "index": (1, 3), "count": (1, 1),
     "get": (1, 2), "setdefault": (1, 2), "update": (0, 1), "sort": (0, 0), "__len__": (0, 0), "__contains__": (1, 1),
-    "__getitem__": (1, 1), "__setitem__": (2, 2), "__missing__": (1, 1), "keys": (0, 0), "values": (0, 0), "items": (0, 0),
+    "__getitem__": (1, 1), "__setitem__": (2, 2), "__delitem__": (1, 1),
+    "__missing__": (1, 1), "keys": (0, 0), "values": (0, 0), "items": (0, 0),
     "move_to_end": (1, 2), "pop": (0, 2), "popitem": (0, 1), "__iter__": (0, 0), "numel": (0, 0),
 }  # fmt: skip

@@ -19,6 +19,7 @@ from refimpl.capture.values.mapping import DictValue, DictViewValue
 from refimpl.capture.values.sequence import (
     SequenceValue,
     attribute_of_container,
+    call_from,
     has_attribute_of_container,
     refuse_hash,
 )
@@ -232,6 +233,10 @@ class SetValue(Value):
                     _operand(domain, other)  # breaks the graph before anything is changed
                 for other in args:
                     self.update(domain, other, name)
+            case "__iter__", 0:
+                return domain.get_iter(self)
+            case _, 1 if name.startswith("__"):
+                return call_from({}, domain, self, name, args, kwargs)
             case _:
                 unsupported(f"method {name}", self)
         return ConstantValue(None)

@@ -67,6 +67,10 @@ def errors(x: Any) -> Any:
         lambda: max([]),
         lambda: next(iter([])),
         lambda: dict(**cast(Any, {1: 2})),
+        lambda: items[::0],
+        lambda: items.__delitem__(slice(None, None, 0)),
+        lambda: slice(*cast(Any, ())),
+        lambda: issubclass(cast(Any, 5), int),
         lambda: {}.update(**cast(Any, {1: 2})),
     ]
     return [attempted(action) for action in actions], x + 1
@@ -393,3 +397,25 @@ def behind_a_proxy(x: Any) -> Any:
 @each_of(emptied_by_a_comparison, the_same_tuple, contains_itself, deeply_nested, behind_a_proxy)
 def test_objects_that_are_shared(program: Callable[..., Any]) -> None:
     assert_same_as_eager(program, calls=[(torch.ones(2),)] * 2)
+
+
+def named_methods(x: Any) -> Any:
+    items, table, numbers = [1, 2], {"a": 1}, {1}
+    items.__delitem__(0)
+    table.__delitem__("a")
+    return (
+        items,
+        table,
+        items.__add__([3]),
+        [1].__eq__([1]),
+        {"a": 1}.__or__({"b": 2}),
+        (1,).__lt__((2,)),
+        numbers.__or__({2}),
+        numbers.__le__({1, 2}),
+        list(numbers.__iter__()),
+        x + 1,
+    )
+
+
+def test_special_methods_are_called_by_name() -> None:
+    assert_same_as_eager(named_methods, calls=[(torch.ones(2),)], is_whole=True, graphs=1)

@@ -523,7 +523,22 @@ def nothing_to_raise_again(x: Any) -> Any:
         return str(error), x + 1
 
 
+def assigned_arguments(x: Any) -> Any:
+    stop, missing = StopIteration("a"), KeyError(1)
+    stop.value = "b"
+    missing.args = (2, 3)
+    return stop.value, stop.args, missing.args, repr(missing), x + 1
+
+
+def ends_without_a_value(x: Any) -> Any:
+    generator = numbers(0)
+    try:
+        next(generator)
+    except StopIteration as stop:
+        return repr(stop), stop.args, stop.value, x + 1
+
+
 @IN_EVERY_MODE
-@each_of(one_after_the_other, where_it_was_raised, nothing_to_raise_again)
+@each_of(assigned_arguments, ends_without_a_value, one_after_the_other, where_it_was_raised, nothing_to_raise_again)
 def test_an_exception_has_the_context_and_the_traceback_of_eager(program: Callable[..., Any], mode: str) -> None:
     assert_same_as_eager(program, mode, [(torch.ones(2),)] * 2)

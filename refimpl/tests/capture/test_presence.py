@@ -114,3 +114,47 @@ def test_a_class_says_by_its_metaclass_what_it_contains() -> None:
         return x + 1, 1 in Numbers, 2 in Numbers, 2 not in Numbers, list(Numbers)
 
     assert compile(program, fullgraph=False)(torch.ones(1))[1:] == (True, False, True, [1, 2])
+
+
+class Refusing:
+    def __get__(self, owner: Any, class_: Any) -> Any:
+        raise AttributeError
+
+
+class RefusingToWrite(Refusing):
+    def __set__(self, owner: Any, value: Any) -> None:
+        pass
+
+
+class Refused:
+    reading = Refusing()
+    writing = RefusingToWrite()
+
+
+def test_a_descriptor_may_say_that_there_is_no_attribute() -> None:
+    owner = Refused()
+
+    def program(x: Any) -> Any:
+        return x + 1, hasattr(owner, "reading"), hasattr(owner, "writing"), getattr(owner, "writing", 5)
+
+    captured = compile(program)
+    assert captured(torch.ones(1))[1:] == (False, False, 5)
+    owner.__dict__["reading"] = 1
+    assert captured(torch.ones(1))[1:] == (True, False, 5)
+
+
+class Either:
+    def __new__(cls, kind: Any) -> Any:
+        return [kind] if isinstance(kind, str) else object.__new__(Special if kind else cls)
+
+
+class Special(Either):
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+
+
+def test_new_may_make_an_object_of_a_subclass() -> None:
+    def program(x: Any) -> Any:
+        return x + 1, Either("a"), Either(1).kind, Special(2).kind, type(Either(0)).__name__
+
+    assert compile(program)(torch.ones(1))[1:] == (["a"], 1, 2, "Either")
