@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import uuid
+from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
 from time import monotonic
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -148,33 +149,38 @@ def sweep(
     Exit code: 0 nothing new, 1 new findings, 2 stopped or a usage error, 3 an internal error of torch-oracle. Known issues are
     not findings. If --time ends a run, the exit code is that of the cases that ran.
     """
+    raise typer.Exit(_swept(locals()))
+
+
+_EXECUTION = ("executor", "ray_address", "ray_resources", "ray_slots", "on_hang", "on_hang_timeout")
+_REQUEST = (
+    "suite", "subject", "subjects_file", "match", "tag", "dtype", "direction", "max_samples", "recording", "shard", "device",
+    "time", "case_timeout", "memory", "threads", "speed", "speed_budget", "speed_processes", "rerun", "known",
+)  # fmt: skip
+
+
+def _swept(asked: Mapping[str, Any]) -> int:
+    """The exit code of a sweep with these options, by the names that they have in `sweep`."""
     began = monotonic()
     check_supported()
-    execution = make_execution(
-        executor=executor, ray_address=ray_address, ray_resources=ray_resources, ray_slots=ray_slots, on_hang=on_hang,
-        on_hang_timeout=on_hang_timeout,
-    )  # fmt: skip
+    execution = make_execution(**{name: asked[name] for name in _EXECUTION})
     with ExitStack() as stack:
-        if resume:
-            _refuse_beside_resume(ctx)
-            store, run_id = _run_to_resume(stack, db)
-            request = SweepRequest.from_json(store.arguments(run_id)).going_on(time=time, workers=workers)
+        if asked["resume"]:
+            _refuse_beside_resume(asked["ctx"])
+            store, run_id = _run_to_resume(stack, asked["db"])
+            kept = SweepRequest.from_json(store.arguments(run_id))
+            request = kept.going_on(time=asked["time"], workers=asked["workers"])
             execution.refuse_speed(request.options["speed"])
         else:
-            execution.refuse_speed(speed)
-            own_workers = 1 if speed else execution.default_workers
-            request = make_request(
-                suite=suite, subject=subject, subjects_file=subjects_file, match=match, tag=tag, dtype=dtype, direction=direction,
-                max_samples=max_samples, shard=shard, device=device, time=time, case_timeout=case_timeout, memory=memory,
-                workers=own_workers if workers is None else workers, threads=threads, speed=speed, speed_budget=speed_budget,
-                speed_processes=speed_processes, rerun=rerun, known=known, recording=recording,
-            )  # fmt: skip
-            store, run_id = _new_run(stack, db, request)
-        code = Sweep(
-            store=store, run_id=run_id, request=request, db=db, is_default_db=db == DEFAULT_DB, is_resumed=resume,
-            as_json=as_json, show_all=show_all, began=began, execution=execution,
+            execution.refuse_speed(asked["speed"])
+            own_workers = 1 if asked["speed"] else execution.default_workers
+            workers = own_workers if asked["workers"] is None else asked["workers"]
+            request = make_request(**{name: asked[name] for name in _REQUEST}, workers=workers)
+            store, run_id = _new_run(stack, asked["db"], request)
+        return Sweep(
+            store=store, run_id=run_id, request=request, db=asked["db"], is_default_db=asked["db"] == DEFAULT_DB,
+            is_resumed=asked["resume"], as_json=asked["as_json"], show_all=asked["show_all"], began=began, execution=execution,
         ).run()  # fmt: skip
-    raise typer.Exit(code)
 
 
 def _new_run(stack: ExitStack, db: str, request: SweepRequest) -> tuple[Store, str]:
@@ -200,10 +206,7 @@ def _run_to_resume(stack: ExitStack, db: str) -> tuple[Store, str]:
     return store, run_id
 
 
-HEARD_BESIDE_RESUME = frozenset(
-    {"resume", "db", "time", "workers", "as_json", "show_all"}
-    | {"executor", "ray_address", "ray_resources", "ray_slots", "on_hang", "on_hang_timeout"}
-)
+HEARD_BESIDE_RESUME = frozenset({"resume", "db", "time", "workers", "as_json", "show_all", *_EXECUTION})
 
 
 def _refuse_beside_resume(ctx: typer.Context) -> None:
