@@ -41,7 +41,7 @@ def latest(store: Store) -> str:
 def test_every_fault_is_its_own_row_and_touches_no_other(tmp_path: Path) -> None:
     subjects = ",".join(["aot_eager", *(f"{DRILL}:{name}" for name in EXPECTED)])
     database = tmp_path / "drill.db"
-    limits = ("--case-timeout", "3", "--memory", "1")
+    limits = ("--case-timeout", "2", "--memory", "1")
     match = ("--match", PROGRAMS[0])
     done = run_here("sweep", "--suite", "features", *match, "--subject", subjects, *limits, "--db", str(database))
     assert done.returncode == 1, done.stderr[-3000:]
@@ -60,7 +60,7 @@ def test_every_fault_is_its_own_row_and_touches_no_other(tmp_path: Path) -> None
     symptoms = {record.subject.split(":")[-1]: record.verdict.symptom for record in records}
     assert "SIGSEGV" in symptoms["segfault"]
     assert "exit code 7" in symptoms["exits"]
-    assert "no end within 3 s, nor within 9 s when run again alone" in symptoms["hangs"]
+    assert "no end within 2 s, nor within 6 s when run again alone" in symptoms["hangs"]
     assert "SIGABRT" in symptoms["aborts"]
     assert "default dtype is torch.float64" in symptoms["leaks_state"]
 
