@@ -142,3 +142,9 @@ __all__ = [
     "torch_numpy",
     "wrap_script_module",
 ]
+
+
+def has_hooks_of_all_modules() -> bool:
+    """Whether a forward or backward hook is registered that runs for every module."""
+    names = ("forward", "forward_pre", "backward", "backward_pre")
+    return any(getattr(torch.nn.modules.module, f"_global_{name}_hooks") for name in names)

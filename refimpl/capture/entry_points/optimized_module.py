@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from refimpl._torch import has_hooks_of_all_modules
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _OWN = frozenset(
     {"_orig_mod", "dynamo_ctx", "_torchdynamo_orig_callable", "get_compiler_config", "forward", "_forward", "__dict__"}
 )
@@ -51,6 +54,12 @@ class OptimizedModule(torch.nn.Module):
             return module(*args, **kwargs)
         self.forward = self._forward
         return self._forward(*args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the original, which runs the hooks of all modules. They must not run a second time for this module."""
+        if has_hooks_of_all_modules() and not any(getattr(self, name) for name in _HOOKS):
+            return self.forward(*args, **kwargs)
+        return super().__call__(*args, **kwargs)
 
     def __len__(self) -> int:
         try:

@@ -7,6 +7,7 @@ because a segment may begin anywhere, and objects that the segment keeps alive.
 
 from __future__ import annotations
 
+import gc
 import keyword
 import random
 import re
@@ -335,6 +336,14 @@ class PlainMappingSource(PlainItemsSource):
 
     def expression(self, base: str, constant: Callable[[Any], str]) -> str:
         return f"{constant(dict)}({base})"
+
+
+@dataclass(frozen=True, slots=True)
+class BehindProxySource(PlainItemsSource):
+    """The dict behind a mappingproxy."""
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"{constant(gc.get_referents)}({base})[0]"
 
 
 @dataclass(frozen=True, slots=True)

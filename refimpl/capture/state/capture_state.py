@@ -54,6 +54,7 @@ from refimpl.capture.guards.size_history import SizeHistory
 from refimpl.capture.guards.sources import (
     ArrayTensorSource,
     AttributeSource,
+    BehindProxySource,
     CellSource,
     DimensionSource,
     Draws,
@@ -309,20 +310,20 @@ class CaptureState(OperatorState):
         return CellValue(source=source, content=None)
 
     def _mapping_proxy(self, found: MappingProxyType[Any, Any], source: Source) -> Value | None:
-        inside = self._dict(dict(found), PlainMappingSource(source))
+        (behind,) = gc.get_referents(found)
+        inside = self._dict(dict(found), PlainMappingSource(source)) if type(behind) in (dict, OrderedDict) else None
         if not isinstance(inside, DictValue):
             return None
         self.guard(GuardKind.TYPE, source, MappingProxyType)
-        (behind,) = gc.get_referents(found)
+        self.guard(GuardKind.TYPE, BehindProxySource(source), type(behind))
 
         def refuse_changes() -> None:
-            is_dict = type(behind) in (dict, OrderedDict, defaultdict)
             classes = (value for value, _, _ in self.effects.attributes() if isinstance(value, ObjectValue))
-            is_changed = self.changed_dict(behind) is not None if is_dict else bool(self.effects.count)
+            is_changed = self.changed_dict(behind) is not None
             if is_changed or any(value.is_class for value in classes):
                 raise GraphBreak("unsupported_operation", what="a view of a dict that has changed", kind="mappingproxy")
 
-        return MappingProxyValue(inside.items, source, refuse_changes)
+        return MappingProxyValue(inside.items, source, refuse_changes, type(behind))
 
     def _tensor(self, found: torch.Tensor, source: Source) -> Value:
         is_plain = type(found) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)

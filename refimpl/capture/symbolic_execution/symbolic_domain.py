@@ -635,6 +635,8 @@ class SymbolicDomain(Domain):
         if positional:
             if self.has_attribute(class_, "__match_args__"):
                 known = self.constant_of(self.load_attr(class_, "__match_args__"), "__match_args__")
+                if type(known) is not tuple or not all(type(name) is str for name in known):
+                    raising(TypeError)
                 wanted = [*known[:positional], *wanted]
             else:
                 takes_itself = bool(class_.object.__flags__ & _MATCHES_ITSELF)

@@ -21,7 +21,7 @@ from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import NativeMethodValue
 from refimpl.capture.values.classes import MISSING, in_mro
 from refimpl.capture.values.hashing import CONSTANT_KEYS
-from refimpl.capture.values.value import Value, raising, unsupported
+from refimpl.capture.values.value import Value, advanced_by_steps, raising, unsupported
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -149,6 +149,11 @@ class ConstantValue(Value):
 
     def rebuilt(self, emitter: Any) -> str:
         return emitter.constant(self.value)
+
+    def iterator_rebuilt(self, emitter: Any, iterator: Any) -> str:
+        if self.is_like_set:
+            return advanced_by_steps(emitter, self, iterator)
+        return super().iterator_rebuilt(emitter, iterator)
 
     @property
     def exhausted(self) -> str:

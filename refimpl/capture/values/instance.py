@@ -141,7 +141,8 @@ class InstanceValue(ProgramObject):
         if found is MISSING and self.is_object:
             if in_mro(self.class_, "__getattr__") is not MISSING:
                 return None
-            domain.state.guard(GuardKind.WITHOUT, self.way_to_class(), name)
+            if not hasattr(self.class_, name):  # the metaclass may have it
+                domain.state.guard(GuardKind.WITHOUT, self.way_to_class(), name)
             return False
         return True if isinstance(found, FunctionType) else None
 

@@ -273,15 +273,24 @@ class FrozenDictValue(DictValue):
 
 
 class MappingProxyValue(FrozenDictValue):
-    """A mappingproxy of the program. `refuse_changes` breaks the graph if the segment has changed the dict behind it."""
+    """A mappingproxy of the program. `refuse_changes` breaks the graph if the segment has changed the dict behind it, whose class
+    is `copied_class`.
+    """
 
-    __slots__ = ("found", "refuse_changes")
+    __slots__ = ("copied_class", "found", "refuse_changes")
 
     def __init__(
-        self, items: dict[Any, tuple[Value, Value]], source: Source | None, refuse_changes: Callable[[], None]
+        self,
+        items: dict[Any, tuple[Value, Value]],
+        source: Source | None,
+        refuse_changes: Callable[[], None],
+        copied_class: type,
     ) -> None:
-        self.refuse_changes = refuse_changes
+        self.refuse_changes, self.copied_class = refuse_changes, copied_class
         super().__init__(items, source, MappingProxyType)
+
+    def copy(self) -> DictValue:
+        return DictValue(dict(self.items), class_=self.copied_class)
 
     @property
     def items(self) -> dict[Any, tuple[Value, Value]]:  # pyright: ignore[reportIncompatibleVariableOverride]

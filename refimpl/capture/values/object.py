@@ -6,6 +6,7 @@ Counterpart: torch/_dynamo/variables/user_defined.py UserDefinedObjectVariable.v
 from __future__ import annotations
 
 import inspect
+import operator
 import sys
 from collections import OrderedDict, defaultdict, deque
 from enum import Enum, EnumMeta
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from refimpl._torch import OpOverload, OpOverloadPacket
+from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import (
     AttributeSource,
@@ -153,9 +155,11 @@ class ObjectValue(ProgramObject):
     def binary(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         if sign == "|" and isinstance(left, ObjectValue) and _is_annotation(left.object):
             if isinstance(right, ObjectValue) and _is_annotation(right.object):
-                return ObjectValue(left.object | right.object)
+                return _typing_of(operator.or_, left.object, right.object)
             if isinstance(right, (ObjectValue, ConstantValue)):
-                return ObjectValue(left.object | None) if domain.is_none(right) else unsupported("`|`", left)
+                return (
+                    _typing_of(operator.or_, left.object, None) if domain.is_none(right) else unsupported("`|`", left)
+                )
         return super().binary(domain, sign, left, right)
 
     def compare(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
@@ -289,7 +293,8 @@ class ObjectValue(ProgramObject):
         """Guards that neither the object nor its class has the attribute, without running code of the user's."""
         if _has_own_attributes(object_):
             domain.state.guard(GuardKind.LACKS, _way_to(object_, source, "__dict__"), name)
-        domain.state.guard(GuardKind.WITHOUT, class_source(object_), name)
+        if not hasattr(type(object_), name):  # the metaclass may have it, of which instances know nothing
+            domain.state.guard(GuardKind.WITHOUT, class_source(object_), name)
 
     def _of_instance_plainly(self, domain: SymbolicDomain, object_: Any, source: Source, name: str) -> Any:
         """The attribute; MISSING if there is none."""
@@ -528,7 +533,7 @@ class ObjectValue(ProgramObject):
         if self.is_class:
             return self._item_of_class(domain, domain.known_key(key))
         if defining_package(type(self.object)) == "typing":  # `typing.List[...]`
-            return ObjectValue(self.object[_annotation(domain, key)])
+            return _typing_of(operator.getitem, self.object, _annotation(domain, key))
         return super().get_item(domain, key)
 
     def _item_of_class(self, domain: SymbolicDomain, key: Value) -> Any:
@@ -540,7 +545,7 @@ class ObjectValue(ProgramObject):
                 raise UserRaise(KeyError, [key])
             return ObjectValue(member)
         if any(class_ is known for known in _GENERIC) or defining_package(class_) in sys.stdlib_module_names:
-            return ObjectValue(class_[_annotation(domain, key)])
+            return _typing_of(operator.getitem, class_, _annotation(domain, key))
         found = in_mro(class_, "__class_getitem__")
         if not is_a(found, classmethod) and not is_a(found, FunctionType):
             unsupported("an item", self)
@@ -662,6 +667,14 @@ def _way_to(object_: Any, source: Source, name: str) -> Source:
     """The source of an attribute. Reading it runs no code of the user's."""
     kind = AttributeSource if finds_plainly(type(object_)) else PlainAttributeSource
     return kind(source, name)
+
+
+def _typing_of(function: Any, *args: Any) -> ObjectValue:
+    """`list[int]`, `int | str`. Breaks the graph where that raises."""
+    try:
+        return ObjectValue(function(*args))
+    except Exception as error:
+        raise GraphBreak("op_raises_on_fake", what=function.__name__, error=type(error).__name__) from error
 
 
 def is_data_descriptor(found: Any) -> bool:

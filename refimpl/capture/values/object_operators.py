@@ -44,13 +44,15 @@ _KNOWN_TO_TORCH = (int, float, complex, str, tuple, list, torch.Tensor)
 def binary_of_objects(domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
     """`left + right` or `left += right`."""
     plain_left, plain_right = left.plain_of_member(), right.plain_of_member()
+    if sign == "%" and isinstance(left, ConstantValue) and type(left.value) is str and plain_right is not right:
+        unsupported("`%`", right)  # which formats it by its `__str__`
     if plain_left is not left or plain_right is not right:
         _check_members(left, right)
         return domain.binary(sign, plain_left, plain_right)
     plain = sign.removesuffix("=")
     stem = _BINARY[plain]
     asked: list[Value] = []
-    in_place = method_of_class(domain, left, f"__i{stem}__") if sign != plain else None
+    in_place = method_of_class(domain, left, f"__i{stem}__", is_first=True) if sign != plain else None
     if in_place is not None:
         asked.append(_call(in_place, left, right))
     forward, backward = method_of_class(domain, left, f"__{stem}__"), None
@@ -81,7 +83,7 @@ def _check_members(*sides: Value) -> None:
 def _is_first(left: Value, right: Value, name: str) -> bool:
     """Whether Python calls the right operand's method first: its class derives from the left one's and overrides the method."""
     above, below = left.class_of_operand(), right.class_of_operand()
-    return below is not above and issubclass(below, above) and in_mro(below, name) is not in_mro(above, name)
+    return below is not above and above in below.__mro__ and in_mro(below, name) is not in_mro(above, name)
 
 
 def _check_refusal(sign: str, native: Value, other: Value) -> None:
@@ -114,7 +116,7 @@ def compare_objects(domain: SymbolicDomain, sign: str, left: Value, right: Value
     if left is not right or sign not in ("==", "!="):
         reflected = _comparing(domain, right, left, sign, backward)
         above, below = left.class_of_operand(), right.class_of_operand()
-        is_first = below is not above and issubclass(below, above) and above is not object
+        is_first = below is not above and above in below.__mro__ and above is not object
         calls = [*reflected, *calls] if is_first else [*calls, *reflected]
     if sign not in ("==", "!="):
         if not calls:

@@ -285,7 +285,9 @@ def hash_by(function: Any, object_: Any) -> Any:
     found = function(object_)
     if not isinstance(found, int):
         raise TypeError("__hash__ method should return an integer")
-    return hash(found)
+    if not -(1 << 63) <= found < 1 << 63:
+        return hash(found)
+    return -2 if found == -1 else int(found)  # -1 stands for an error in C
 
 
 def matched(subject: Any, kind: Any, takes_itself: bool, names: Any) -> Any:

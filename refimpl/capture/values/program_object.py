@@ -25,7 +25,7 @@ from refimpl.capture.values.classes import MISSING, in_mro, is_named_tuple, is_s
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.mapping import DictValue
 from refimpl.capture.values.sequence import SequenceValue
-from refimpl.capture.values.value import Value, unsupported
+from refimpl.capture.values.value import Value, raising, unsupported
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -152,6 +152,8 @@ class ProgramObject(Value):
             return self._by_python(domain, polyfills.format_by, "__format__", given)
         class_, plain = self.class_of(), self.plain_of_member()
         if any(class_.__format__ is base.__format__ for base in (int, str, float)) and plain is not self:
+            if not domain.constant_of(given, "a format"):
+                return self._text_of_class(domain, "s")  # without a specification they call `str`
             return domain.folded(format, [plain, given], {})
         if class_.__format__ is not object.__format__ or domain.constant_of(given, "a format"):
             unsupported("format()", self)
@@ -339,11 +341,16 @@ def _compared_natively(domain: SymbolicDomain, sign: str, value: Value) -> Seque
     return _sequence_of(domain, value) if _is_native_or_missing(value, f"__{names[sign]}__") else None
 
 
-def method_of_class(domain: SymbolicDomain, value: Value, name: str) -> Value | None:
-    """The Python function that the object's class has under the name, or None. Breaks the graph for a method written in C."""
+def method_of_class(domain: SymbolicDomain, value: Value, name: str, *, is_first: bool = False) -> Value | None:
+    """The Python function that the object's class has under the name, or None. Breaks the graph for a method written in C.
+
+    is_first: whether Python calls what it finds before any other method, so that None there raises TypeError.
+    """
     if not value.is_object:
         return None
     found = in_mro(value.class_of_operand(), name)
+    if found is None and is_first:
+        raising(TypeError)
     if found is MISSING or found is None:
         return None
     method = value.special(domain, name)

@@ -220,6 +220,13 @@ class TensorValue(Value):
 
     # ---------------------------------------------------------------------------------------------------- methods
 
+    def _new_tensor(self, domain: SymbolicDomain, frame: Any, data: Any, kwargs: dict[str, Any]) -> Any:
+        """`tensor.new_tensor(data)`: `torch.tensor` with dtype and device of the tensor."""
+        if isinstance(domain.state.realize(data), TensorValue):
+            unsupported("method new_tensor of a tensor", self)
+        named = {"dtype": ConstantValue(self.fake.dtype), "device": ConstantValue(self.fake.device), **kwargs}
+        return domain.call(frame, domain.object(torch.tensor), [data], named)
+
     def call_method(
         self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
     ) -> Any:
@@ -243,6 +250,8 @@ class TensorValue(Value):
         if name == "requires_grad_" and self.source is None and not self.fake.requires_grad and len(args) == 1:
             if domain.constant_of(args[0], name) is False:
                 return self
+        if name == "new_tensor" and len(args) == 1:
+            return self._new_tensor(domain, frame, args[0], kwargs)
         if name in _UNSUPPORTED:
             unsupported(f"method {name}", self)
         if name in ("dim", "ndimension"):

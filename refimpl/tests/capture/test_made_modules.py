@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from refimpl.capture.compile import compile
 from refimpl.tests.capture.capturing import IN_EVERY_MODE, MODES, assert_same_as_eager, captured_with, each_of, same
 
 
@@ -100,3 +101,35 @@ def test_a_module_that_is_given_out_works(mode: str) -> None:
 def test_modules_are_made_where_torch_counts_them() -> None:
     torch.compile(torch.nn.ReLU(), backend="eager")(torch.ones(2))  # puts another `__init__` in its place
     assert_same_as_eager(softmax, calls=[(torch.randn(2),)] * 2, is_whole=True)
+
+
+def test_a_hook_of_all_modules_runs_once_for_a_module_that_is_compiled() -> None:
+    class Shifted(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.Identity()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x) + 1
+
+    module = Shifted()
+    captured: Any = compile(module)
+    doubled = torch.nn.modules.module.register_module_forward_hook(lambda module, inputs, result: result * 2)
+    try:
+        with_hook = captured(torch.ones(1)), module(torch.ones(1))
+    finally:
+        doubled.remove()
+    assert same(*with_hook)
+    assert same(captured(torch.ones(1)), torch.ones(1) * 2)
+
+
+def test_new_tensor_is_a_tensor_of_the_same_dtype() -> None:
+    def program(x: Any) -> Any:
+        return (
+            x.new_tensor([1, 2]),
+            x.new_tensor(5, dtype=torch.int32),
+            x.new_tensor((1.0,), requires_grad=True).requires_grad,
+        )
+
+    calls = [(torch.ones(2, dtype=dtype),) for dtype in (torch.float64, torch.float32)]
+    assert_same_as_eager(program, calls=calls, is_whole=True, graphs=2)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import abc
 import collections
+import dataclasses
+import enum
+import types
 import typing
 import warnings
 from collections.abc import Callable, Iterator
@@ -553,3 +557,146 @@ def test_a_device_whose_autocast_has_no_guard_breaks_the_graph() -> None:
             assert same(compiled(x), program(x))
     finally:
         torch.set_autocast_dtype("xla", before)
+
+
+class Loud(str, enum.Enum):
+    FIRST = "a"
+
+    __format__ = str.__format__
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Permission(enum.IntFlag):
+    READ = 4
+
+    def __str__(self) -> str:
+        return self.name or ""
+
+
+class Hashed:
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return self.value
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    a: int
+
+
+class AddsNew:
+    __iadd__ = None
+
+    def __add__(self, other: Any) -> int:
+        return 1
+
+
+class Named:
+    def __getattr__(self, name: str) -> str:
+        return name
+
+
+ORDER: list[str] = []
+
+
+class Above(abc.ABC):  # noqa: B024 - classes are registered with it
+    def __add__(self, other: Any) -> Any:
+        ORDER.append("above")
+        return NotImplemented
+
+    def __lt__(self, other: Any) -> Any:
+        ORDER.append("above")
+        return NotImplemented
+
+
+@Above.register
+class Registered:
+    def __radd__(self, other: Any) -> int:
+        ORDER.append("registered")
+        return 1
+
+    def __gt__(self, other: Any) -> bool:
+        ORDER.append("registered")
+        return True
+
+
+class ListsNames:
+    __match_args__ = ["a"]
+    a = 1
+
+
+class Refuses(type):
+    def __or__(cls, other: Any) -> Any:
+        raise ZeroDivisionError("no union")
+
+
+class NoUnion(metaclass=Refuses):
+    pass
+
+
+def matches_by_position(value: Any) -> Any:
+    match value:
+        case ListsNames(found):  # pyright: ignore[reportGeneralTypeIssues]
+            return found
+    return None
+
+
+def added_in_place(value: Any) -> Any:
+    value += 1
+    return value
+
+
+def asked_in_order() -> Any:
+    ORDER.clear()
+    above: Any = Above()
+    return above + Registered(), above < Registered(), list(ORDER)
+
+
+def proxy_of(table: Any) -> Any:
+    proxy = types.MappingProxyType(table)
+    torch._dynamo.graph_break()
+    copied = proxy.copy()
+    return copied, type(copied).__name__, proxy | {"b": 2}
+
+
+def rest_of_a_frozenset() -> Any:
+    iterator = iter(frozenset([1, 2, 3]))
+    first = next(iterator)
+    torch._dynamo.graph_break()
+    return first, sorted(iterator)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda: (format(Loud.FIRST), f"{Loud.FIRST}", "%s" % Loud.FIRST, "{}".format(Loud.FIRST)),  # noqa: UP031, UP032
+        lambda: (format(Permission.READ, ""), f"{Permission.READ:>3}"),
+        lambda: [hash(Hashed(value)) for value in (-1, 0, (1 << 61) - 1, 1 << 62, -1 << 63, 1 << 63)],
+        lambda: hash(Frozen(1)) == hash((1,)),
+        lambda: added_in_place(AddsNew()),
+        lambda: (Named().__name__, hasattr(Hashed(1), "__name__")),
+        asked_in_order,
+        lambda: matches_by_position(ListsNames()),
+        lambda: NoUnion | int,
+        lambda: Exception[int],  # type: ignore[misc]
+        lambda: proxy_of({"a": 1}),
+        lambda: proxy_of(collections.OrderedDict(a=1)),
+        rest_of_a_frozenset,
+    ],
+)
+def test_special_cases_of_special_methods(operation: Callable[[], Any]) -> None:
+    def program(x: Tensor) -> Any:
+        return x + 1, operation()
+
+    def outcome(function: Any) -> Any:
+        try:
+            return function(torch.ones(2))[1]
+        except (TypeError, ZeroDivisionError) as error:
+            return type(error), str(error)
+
+    compiled = compile(program, backend="eager")
+    assert [outcome(compiled), outcome(compiled)] == [outcome(program)] * 2
