@@ -417,7 +417,7 @@ def _copy_of(domain: SymbolicDomain, leaf: Any, has_gradients: bool) -> torch.Te
     if not isinstance(leaf, TensorValue) or leaf.fake.layout is not torch.strided:
         unsupported("a loop that carries it", leaf)
     with domain.state.fake_mode:
-        copy = leaf.fake.clone()
+        copy: Any = leaf.fake.clone()
     if getattr(copy, "constant", None) is not None:
         copy.constant = None  # `torch.tensor(0)` has a known value in the first round only
     can_have = copy.dtype.is_floating_point or copy.dtype.is_complex

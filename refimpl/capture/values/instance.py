@@ -302,20 +302,21 @@ class InstanceValue(ProgramObject):
 class AttributesValue(FrozenDictValue):
     """The `__dict__` of an object made in the segment."""
 
-    __slots__ = ("owner",)
+    __slots__ = ("object",)
 
-    def __init__(self, owner: InstanceValue) -> None:
+    def __init__(self, of: InstanceValue) -> None:
         Value.__init__(self)
-        self.owner = owner
+        self.owner = None
+        self.object = of
         self.class_ = dict
 
     @property
     def items(self) -> dict[Any, tuple[Value, Value]]:
         """The object's attributes, by name."""
-        return {name: (ConstantValue(name), value) for name, value in self.owner.attributes.items()}
+        return {name: (ConstantValue(name), value) for name, value in self.object.attributes.items()}
 
     def rebuilt(self, emitter: Any) -> str:
-        return emitter.named(self, f"{emitter.expression(self.owner)}.__dict__")
+        return emitter.named(self, f"{emitter.expression(self.object)}.__dict__")
 
 
 def is_plain_module(class_: type) -> bool:

@@ -293,7 +293,7 @@ class MappingProxyValue(FrozenDictValue):
         return DictValue(dict(self.items), class_=self.copied_class)
 
     @property
-    def items(self) -> dict[Any, tuple[Value, Value]]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def items(self) -> dict[Any, tuple[Value, Value]]:
         self.refuse_changes()
         return self.found
 

@@ -363,7 +363,7 @@ def emptied_by_a_comparison(x: Any) -> Any:
 
 
 def the_same_tuple(x: Any) -> Any:
-    pair = (1, x)
+    pair: Any = (1, x)
     return [
         found is pair for found in (pair * 1, pair[:], pair[0:2], operator.add(pair, ()), operator.add((), pair))
     ], x + 1
@@ -409,7 +409,7 @@ def named_methods(x: Any) -> Any:
         items.__add__([3]),
         [1].__eq__([1]),
         {"a": 1}.__or__({"b": 2}),
-        (1,).__lt__((2,)),
+        (1, 5).__lt__((2, 0)),
         numbers.__or__({2}),
         numbers.__le__({1, 2}),
         list(numbers.__iter__()),

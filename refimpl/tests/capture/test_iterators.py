@@ -453,7 +453,8 @@ def what_ends_a_generator(x: Any) -> Any:
 
 
 def empty_ones(x: Any) -> Any:
-    found = zip(), zip(strict=True), itertools.zip_longest(), reversed(range(3))
+    nothing: tuple[Any, ...] = ()
+    found: Any = zip(*nothing), zip(*nothing, strict=True), itertools.zip_longest(), reversed(range(3))
     torch._dynamo.graph_break()
     return [list(each) for each in found], type(found[3]).__name__, x + 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
@@ -60,7 +60,7 @@ def a_generator(x: Any) -> Any:
     held = Held()
     known = weakref.ref(held)
 
-    def handling() -> Iterator[None]:
+    def handling() -> Generator[None, None, None]:
         try:
             raise Failure(held)
         except Failure:

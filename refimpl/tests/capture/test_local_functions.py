@@ -140,11 +140,11 @@ def annotated(a: int) -> int:
 
 @pytest.mark.parametrize("is_made", [True, False])
 def test_a_wrapper_has_the_annotations_of_what_it_wraps(is_made: bool) -> None:
-    def program(x: Tensor) -> Any:
+    def program(x: Any) -> Any:
         def made(a: str, b: int = 1) -> int:
-            return a + b
+            return int(a) + b
 
-        wrapped = made if is_made else annotated
+        wrapped: Any = made if is_made else annotated
 
         @functools.wraps(wrapped)
         def wrapper(c: float) -> Any:

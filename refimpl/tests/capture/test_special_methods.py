@@ -642,7 +642,8 @@ def matches_by_position(value: Any) -> Any:
     match value:
         case ListsNames(found):  # pyright: ignore[reportGeneralTypeIssues]
             return found
-    return None
+        case _:
+            return None
 
 
 def added_in_place(value: Any) -> Any:
