@@ -10,6 +10,7 @@ import contextlib
 import functools
 import os
 import threading
+import warnings
 from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
@@ -121,13 +122,19 @@ _ALIASES = MappingProxyType(
         "cache_size_limit": "recompile_limit",
         "accumulated_cache_size_limit": "accumulated_recompile_limit",
         "fail_on_cache_limit_hit": "fail_on_recompile_limit_hit",
+        "skip_code_recursive_on_cache_limit_hit": "skip_code_recursive_on_recompile_limit_hit",
+        "ignore_logger_methods": "ignore_logging_functions",
     }
 )
+_WITHOUT_EFFECT = "accepted: "
 _LOCK = threading.RLock()
 
 
 class CaptureConfig:
-    """The settings as attributes. Reading or writing an unknown name raises AttributeError that lists the known names."""
+    """The settings as attributes. Reading or writing an unknown name raises AttributeError that lists the known names.
+
+    A setting that is accepted for upstream's sake warns when it gets another value than the usual one.
+    """
 
     __slots__ = ("_values",)
 
@@ -145,6 +152,10 @@ class CaptureConfig:
         name = _ALIASES.get(name, name)
         if name not in _SETTINGS:
             raise _unknown(name)
+        usual, text = _SETTINGS[name]
+        if text.startswith(_WITHOUT_EFFECT) and value != usual and value != self._values[name]:
+            why = text.removeprefix(_WITHOUT_EFFECT)
+            warnings.warn(f"config.{name} = {value!r} changes nothing: {why}", UserWarning, stacklevel=2)
         self._values[name] = value
 
     def __delattr__(self, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unittest
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -269,3 +270,15 @@ def test_every_setting_has_a_sentence_and_sets_belong_to_one_object() -> None:
     CaptureConfig().traceable_tensor_subclasses.add(int)
     assert CaptureConfig().traceable_tensor_subclasses == set()
     assert config.traceable_tensor_subclasses == set()
+
+
+def test_a_setting_without_effect_warns_when_it_is_changed() -> None:
+    changed = config.patch(optimize_ddp=False)
+    with pytest.warns(UserWarning, match="optimize_ddp = False changes nothing: graphs are not split"):
+        changed.__enter__()
+    assert config.optimize_ddp is False
+    changed.__exit__()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with config.patch(optimize_ddp=True, recompile_limit=3, skip_code_recursive_on_cache_limit_hit=True):
+            pass
