@@ -19,7 +19,7 @@ from typing import Any
 _SETTINGS: dict[str, tuple[Any, str]] = {
     "accumulated_recompile_limit": (256, "segments of one code object over all places; past it nothing more is captured"),
     "allow_ignore_mark_dynamic": (False, "a size marked dynamic that has to be one number is no error"),
-    "allow_rnn": (False, "accepted: recurrent modules are captured like others"),
+    "allow_rnn": (False, "recurrent modules are captured like others, with it and without"),
     "assume_static_by_default": (True, "sizes are numbers when a function is first captured"),
     "automatic_dynamic_shapes": (True, "a size that was another one before is a symbol when captured again"),
     "capture_dynamic_output_shape_ops": (False, "ops whose result has a shape that depends on data are captured"),

@@ -283,6 +283,7 @@ class ExportDynamoConfig:
     def patched(self) -> ConfigPatch:
         """A context in which capture has these settings."""
         return config.patch(
+            allow_rnn=self.allow_rnn,
             ignore_logging_functions=config.ignore_logging_functions | self.reorderable_logging_functions,
         )
 
