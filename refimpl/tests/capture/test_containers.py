@@ -409,7 +409,7 @@ def named_methods(x: Any) -> Any:
         items.__add__([3]),
         [1].__eq__([1]),
         {"a": 1}.__or__({"b": 2}),
-        (1, 5).__lt__((2, 0)),
+        tuple(range(1, 2)).__lt__((2,)),
         numbers.__or__({2}),
         numbers.__le__({1, 2}),
         list(numbers.__iter__()),
