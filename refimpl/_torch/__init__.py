@@ -119,6 +119,7 @@ from refimpl._torch.operators import (
     written_arguments,
 )
 from refimpl._torch.programs import (
+    HOOKS_OF_ALL_MODULES,
     NATIVE_OPERATOR_MODULES,
     NATIVE_QUESTIONS,
     NATIVE_STATE_READERS,
@@ -127,7 +128,6 @@ from refimpl._torch.programs import (
     call_slot,
     children_replaced,
     exporting_flags,
-    has_hooks_of_all_modules,
     is_exporting,
     is_jit_tracing,
     is_native_operator,
@@ -207,6 +207,7 @@ from refimpl._torch.transforms import (
 )
 
 __all__ = [
+    "HOOKS_OF_ALL_MODULES",
     "NATIVE_OPERATOR_MODULES",
     "NATIVE_QUESTIONS",
     "NATIVE_STATE_READERS",

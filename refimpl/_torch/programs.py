@@ -144,7 +144,8 @@ __all__ = [
 ]
 
 
-def has_hooks_of_all_modules() -> bool:
-    """Whether a forward or backward hook is registered that runs for every module."""
-    names = ("forward", "forward_pre", "backward", "backward_pre")
-    return any(getattr(torch.nn.modules.module, f"_global_{name}_hooks") for name in names)
+# The forward and backward hooks that run for every module, by registration.
+HOOKS_OF_ALL_MODULES = tuple(
+    getattr(torch.nn.modules.module, f"_global_{name}_hooks")
+    for name in ("forward", "forward_pre", "backward", "backward_pre")
+)

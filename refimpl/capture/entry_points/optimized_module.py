@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from refimpl._torch import has_hooks_of_all_modules
+from refimpl._torch import HOOKS_OF_ALL_MODULES
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _OWN = frozenset(
@@ -57,7 +57,7 @@ class OptimizedModule(torch.nn.Module):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the original, which runs the hooks of all modules. They must not run a second time for this module."""
-        if has_hooks_of_all_modules() and not any(getattr(self, name) for name in _HOOKS):
+        if any(HOOKS_OF_ALL_MODULES) and not any(getattr(self, name) for name in _HOOKS):
             return self.forward(*args, **kwargs)
         return super().__call__(*args, **kwargs)
 

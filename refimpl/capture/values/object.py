@@ -85,6 +85,7 @@ _MODULE_GETATTR = torch.nn.Module.__dict__["__getattr__"]
 _PLAIN = (FunctionType, ModuleType, type)
 _NATIVE = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 _NAMES = ("__name__", "__qualname__")
+_MAY_CHANGE = 1 << 9  # the bit of `__flags__` of classes that are not of C, whose name and bases the program may assign
 _PLAIN_EQUALITY = (object.__eq__, type.__eq__)
 # classes for which `list[int]` is supported
 _GENERIC = (list, dict, tuple, set, frozenset, type, deque, OrderedDict, defaultdict)
@@ -223,6 +224,8 @@ class ObjectValue(ProgramObject):
         class_ = self.object
         if type(class_).__getattribute__ is not type.__getattribute__:
             unsupported(f"attribute {name}", self)
+        if name in ("__mro__", "__bases__", "__dict__", "__name__") and class_.__flags__ & _MAY_CHANGE:
+            return domain.state.wrap(getattr(class_, name), AttributeSource(source, name))
         if name in ("__mro__", "__bases__"):
             return SequenceValue(tuple, [domain.object(base) for base in getattr(class_, name)])
         if name == "__dict__":

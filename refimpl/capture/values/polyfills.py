@@ -628,6 +628,6 @@ def made_by_class(class_: Any, new: Any, init: Any, args: Any, kwargs: Any) -> A
     if type(made) is class_:
         if init is not None:
             init(made, *args, **kwargs)
-    elif isinstance(made, class_):
+    elif class_ in type(made).__mro__:  # an object of a subclass; `isinstance` would ask the metaclass
         type(made).__init__(made, *args, **kwargs)
     return made

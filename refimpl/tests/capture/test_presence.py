@@ -158,3 +158,21 @@ def test_new_may_make_an_object_of_a_subclass() -> None:
         return x + 1, Either("a"), Either(1).kind, Special(2).kind, type(Either(0)).__name__
 
     assert compile(program)(torch.ones(1))[1:] == (["a"], 1, 2, "Either")
+
+
+def test_a_class_that_gets_another_name_and_other_bases() -> None:
+    class Base:
+        pass
+
+    class Named(Base):
+        pass
+
+    def program(x: Any) -> Any:
+        return x + 1, Named.__name__, len(Named.__mro__), [base.__name__ for base in Named.__bases__]
+
+    captured = compile(program)
+    assert captured(torch.ones(1))[1:] == program(torch.ones(1))[1:]
+    Named.__name__ = "Renamed"
+    assert captured(torch.ones(1))[1] == "Renamed"
+    Named.__bases__ = (type("Other", (Base,), {}),)
+    assert captured(torch.ones(1))[1:] == ("Renamed", 4, ["Other"])
