@@ -453,8 +453,8 @@ def what_ends_a_generator(x: Any) -> Any:
 
 
 def empty_ones(x: Any) -> Any:
-    strict = zip(strict=True)  # pyright: ignore[reportCallIssue]
-    found: Any = zip(), strict, itertools.zip_longest(), reversed(range(3))
+    longest: Any = itertools.zip_longest()  # pyright: ignore[reportCallIssue]
+    found: Any = zip(), zip(strict=True), longest, reversed(range(3))
     torch._dynamo.graph_break()
     return [list(each) for each in found], type(found[3]).__name__, x + 1
 
