@@ -87,10 +87,10 @@ def instantiate(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: di
     inside = DictValue({}, None, base) if base else None
     made = InstanceValue(class_, inside)
     if inside is not None:
-        inside.owner = made
+        inside.holder = made
     if base is not None and is_native_method(init, class_):
         made.inside = plain_dict_of(domain, args, kwargs)
-        made.inside.class_, made.inside.owner = base, made
+        made.inside.class_, made.inside.holder = base, made
         return made
     if sequence is tuple:
         _fill_tuple(domain, made, args)

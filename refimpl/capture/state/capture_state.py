@@ -598,7 +598,7 @@ class CaptureState(OperatorState):
         source, base = PlainItemsSource(value.source), sequence_base(type(value.object))
         if base is None:
             made = self._frozen(value, source, plain_items(value.object))
-            made.owner = value
+            made.holder = value
             return made
         if value not in self._insides:
             found = plain_items(value.object)

@@ -302,21 +302,20 @@ class InstanceValue(ProgramObject):
 class AttributesValue(FrozenDictValue):
     """The `__dict__` of an object made in the segment."""
 
-    __slots__ = ("object",)
+    __slots__ = ("owner",)
 
-    def __init__(self, of: InstanceValue) -> None:
-        Value.__init__(self)
-        self.owner = None
-        self.object = of
-        self.class_ = dict
+    def __init__(self, owner: InstanceValue) -> None:
+        Value.__init__(self)  # `items` are those of the object
+        self.owner, self.class_, self.holder = owner, dict, None
+        self.changed_at, self.removed = [], set()
 
     @property
     def items(self) -> dict[Any, tuple[Value, Value]]:
         """The object's attributes, by name."""
-        return {name: (ConstantValue(name), value) for name, value in self.object.attributes.items()}
+        return {name: (ConstantValue(name), value) for name, value in self.owner.attributes.items()}
 
     def rebuilt(self, emitter: Any) -> str:
-        return emitter.named(self, f"{emitter.expression(self.object)}.__dict__")
+        return emitter.named(self, f"{emitter.expression(self.owner)}.__dict__")
 
 
 def is_plain_module(class_: type) -> bool:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class DictValue(Value):
     """A dict, OrderedDict or defaultdict. `items` maps `domain.hash_key` of a key to the key's value and the item."""
 
-    __slots__ = ("changed_at", "class_", "items", "owner", "removed")
+    __slots__ = ("changed_at", "class_", "holder", "items", "removed")
     operand_rank = 1
 
     def __init__(
@@ -48,7 +48,7 @@ class DictValue(Value):
         super().__init__(source)
         self.items = items
         self.class_ = class_
-        self.owner: Value | None = None  # the object whose items these are, if its class derives from dict
+        self.holder: Value | None = None  # the object whose items these are, if its class derives from dict
         self.removed: set[Any] = set()  # the keys that were removed, also those that were added again after that
         self.changed_at: list[int] = []  # the positions in the segment at which keys were added or removed
 
@@ -72,7 +72,7 @@ class DictValue(Value):
 
     def builtin_class(self) -> type:
         """The class whose methods an object of a class that derives from dict has."""
-        is_ordered = self.owner is not None and issubclass(self.owner.class_of(), OrderedDict)
+        is_ordered = self.holder is not None and issubclass(self.holder.class_of(), OrderedDict)
         return OrderedDict if is_ordered else self.class_
 
     def constant(self, domain: SymbolicDomain, what: str) -> Any:
@@ -232,10 +232,10 @@ class DictValue(Value):
         if changed:
             raise GraphBreak("cannot_rebuild", kind="iterator over a changed dict").restarting_at(changed[0])
         over = iterator.over
-        if over is self and self.owner is not None:
-            if in_mro(self.owner.class_of(), "__iter__") is not self.builtin_class().__iter__:
-                raise GraphBreak("cannot_rebuild", kind=f"iterator over a {self.owner.kind}")
-            over = self.owner
+        if over is self and self.holder is not None:
+            if in_mro(self.holder.class_of(), "__iter__") is not self.builtin_class().__iter__:
+                raise GraphBreak("cannot_rebuild", kind=f"iterator over a {self.holder.kind}")
+            over = self.holder
         return advanced_by_steps(emitter, over, iterator)
 
 
@@ -379,9 +379,9 @@ class DictViewValue(Value):
         return unsupported("`in`", self) if same is None else ConstantValue(same is not inverted)
 
     def rebuilt(self, emitter: Any) -> str:
-        if self.over.owner is not None:
+        if self.over.holder is not None:
             method = emitter.constant(getattr(self.over.builtin_class(), self.which))
-            return emitter.named(self, f"{method}({emitter.expression(self.over.owner)})")
+            return emitter.named(self, f"{method}({emitter.expression(self.over.holder)})")
         if isinstance(self.over, FrozenDictValue):
             return super().rebuilt(emitter)
         return emitter.named(self, f"{emitter.expression(self.over)}.{self.which}()")

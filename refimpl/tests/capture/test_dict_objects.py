@@ -205,7 +205,21 @@ def changed_past_the_order(x: Any) -> Any:
     return found, x + 1
 
 
+class Pair:
+    def __init__(self) -> None:
+        self.a, self.b = 1, 2
+
+
+def attributes_after_a_break(x: Any) -> Any:
+    pair = Pair()
+    views = pair.__dict__.items(), iter(vars(pair))
+    next(views[1])
+    torch._dynamo.graph_break()
+    pair.a = 3
+    return sorted(views[0]), list(views[1]), x + 1
+
+
 @IN_EVERY_MODE
-@each_of(iterated_after_a_break, moved_while_iterated, copied, changed_past_the_order)
+@each_of(attributes_after_a_break, iterated_after_a_break, moved_while_iterated, copied, changed_past_the_order)
 def test_an_ordered_dict_of_the_program(program: Callable[..., Any], mode: str) -> None:
     assert_same_as_eager(program, mode, [(torch.ones(2),)] * 2)
