@@ -45,9 +45,16 @@ class ConcreteExceptions(Domain):
         replacement.__cause__ = replacement.__context__ = error
         return replacement
 
-    def throw(self, error: Any) -> NoReturn:
-        """Raises an exception that `generator.throw` passes on. As in CPython, that sets no context."""
-        _raise_as_it_is(error)
+    def throw(self, error: Any, *, is_handling: bool) -> NoReturn:
+        """Raises an exception that `generator.throw` passes on. As in CPython, only what the generator itself handles becomes its
+        context.
+        """
+        if not is_handling:
+            _raise_as_it_is(error)
+        try:
+            raise error
+        finally:
+            del error
 
     def leave(self, error: Any) -> NoReturn:
         _raise_as_it_is(error)

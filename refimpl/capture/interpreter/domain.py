@@ -243,7 +243,7 @@ class Domain(ABC):
         """The exception that leaves a generator: RuntimeError in place of StopIteration."""
 
     @abstractmethod
-    def throw(self, error: Any) -> NoReturn:
+    def throw(self, error: Any, *, is_handling: bool) -> NoReturn:
         """Raises the exception in the running frame, as `generator.throw` does."""
         raise NotImplementedError
 

@@ -121,7 +121,7 @@ class Machine:
 
     def _raising(self, error: Any) -> Callable[[FrameState], Signal]:
         box = [error]
-        return lambda frame: self.domain.throw(box.pop())
+        return lambda frame: self.domain.throw(box.pop(), is_handling=frame.handled is not None)
 
     def _handled(self) -> Any:
         """The exception being handled. A frame that handles none inherits its caller's."""

@@ -668,7 +668,7 @@ class SymbolicDomain(Domain):
     def add_traceback(self, error: Any, frame: FrameState) -> None:
         """Does nothing: exceptions have no traceback here."""
 
-    def throw(self, error: Any) -> NoReturn:
+    def throw(self, error: Any, *, is_handling: bool) -> NoReturn:
         raise UserRaise(error=error)
 
     def leave(self, error: Any) -> NoReturn:

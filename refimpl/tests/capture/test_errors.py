@@ -501,6 +501,25 @@ def one_after_the_other(x: Any) -> Any:
         return chain(error), x + 1
 
 
+def handles_a_thrown_one() -> Iterator[None]:
+    try:
+        raise KeyError("first")
+    except KeyError:
+        yield
+
+
+def thrown_while_it_handles(x: Any) -> Any:
+    generator: Any = handles_a_thrown_one()
+    next(generator)
+    try:
+        raise IndexError("around")
+    except IndexError:
+        try:
+            generator.throw(ValueError("second"))
+        except ValueError as error:
+            return chain(error), x + 1
+
+
 def divides(x: Any) -> Any:
     return x / (1 // 0)
 
@@ -539,6 +558,13 @@ def ends_without_a_value(x: Any) -> Any:
 
 
 @IN_EVERY_MODE
-@each_of(assigned_arguments, ends_without_a_value, one_after_the_other, where_it_was_raised, nothing_to_raise_again)
+@each_of(
+    thrown_while_it_handles,
+    assigned_arguments,
+    ends_without_a_value,
+    one_after_the_other,
+    where_it_was_raised,
+    nothing_to_raise_again,
+)
 def test_an_exception_has_the_context_and_the_traceback_of_eager(program: Callable[..., Any], mode: str) -> None:
     assert_same_as_eager(program, mode, [(torch.ones(2),)] * 2)
