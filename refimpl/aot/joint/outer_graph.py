@@ -112,14 +112,12 @@ class OuterGraphMode(DispatchMode):
             self._describe(value, node)
             self.tracker.track(value, node)
             return node
-        if is_nested_int(value):
-            return str(value)
-        if isinstance(value, torch.SymInt):
+        if isinstance(value, torch.SymInt) and not is_nested_int(value):
             node = self.graph.get_attr(f"number_{len(self.graph.nodes)}")
             node.meta["val"] = self._numbers[node] = value
             return node
         if type(value) in (tuple, list):
-            return type(value)(map(self.node_of, value))
+            return type(value)(map(self.node_of, value))  # type: ignore[arg-type]
         if type(value) is dict:
             return {key: self.node_of(item) for key, item in value.items()}
         if isinstance(value, (tuple, list)):

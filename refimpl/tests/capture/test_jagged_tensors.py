@@ -205,6 +205,17 @@ def test_a_jagged_tensor_crosses_a_break() -> None:
     assert torch.equal(compile(program, backend="aot_eager")(x).values(), program(x).values())
 
 
+def test_attention_on_jagged_tensors_breaks_the_graph_between_layers() -> None:
+    def program(x: Any) -> Any:
+        heads = LINEAR(x).unflatten(-1, (1, 5)).transpose(1, 2)
+        return F.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).flatten(-2)
+
+    reset()
+    compiled = compile(program, backend="aot_eager")
+    for x in (rows(), rows(4, 4)):
+        assert torch.equal(compiled(x).values(), program(x).values())
+
+
 def test_arithmetic_with_a_ragged_size_breaks_the_graph() -> None:
     reset()
     x = rows()
