@@ -47,14 +47,14 @@ class ConcreteExceptions(Domain):
 
     def throw(self, error: Any, *, is_handling: bool) -> NoReturn:
         """Raises an exception that `generator.throw` passes on. As in CPython, only what the generator itself handles becomes its
-        context.
+        context. That of GeneratorExit would keep what it refers to alive longer than `close` does.
         """
-        if not is_handling:
-            _raise_as_it_is(error)
         try:
+            if not is_handling or isinstance(error, GeneratorExit):
+                _raise_as_it_is(error)
             raise error
         finally:
-            del error
+            del error  # its traceback keeps this frame alive
 
     def leave(self, error: Any) -> NoReturn:
         _raise_as_it_is(error)

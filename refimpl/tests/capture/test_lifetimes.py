@@ -66,7 +66,7 @@ def a_generator(x: Any) -> Any:
         except Failure:
             yield
 
-    handler = handling()
+    handler: Any = handling()
     next(handler)
     handler.close()
     handler = held = None
