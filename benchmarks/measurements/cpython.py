@@ -58,7 +58,7 @@ class Outcome(unittest.TestResult):
         self.is_skipped = False
 
     def _note(self, error: Any) -> None:
-        self.error = f"{error[0].__name__}: {str(error[1]).splitlines()[-1:]}"
+        self.error = "limit" if error[0] is OutOfTime else f"{error[0].__name__}: {str(error[1]).splitlines()[-1:]}"
 
     def addError(self, test: Any, err: Any) -> None:  # noqa: N802 - a name of unittest
         self._note(err)

@@ -365,7 +365,14 @@ def emptied_by_a_comparison(x: Any) -> Any:
 def the_same_tuple(x: Any) -> Any:
     pair: Any = (1, x)
     return [
-        found is pair for found in (pair * 1, pair[:], pair[0:2], operator.add(pair, ()), operator.add((), pair))
+        found is pair
+        for found in (
+            pair * 1,
+            pair[:],
+            pair[0:2],
+            operator.add(pair, cast(Any, ())),
+            operator.add(cast(Any, ()), pair),
+        )
     ], x + 1
 
 
