@@ -289,7 +289,6 @@ __all__ = [
     "guarded_facts",
     "has_composite_kernel",
     "has_fake_class",
-    "has_hooks_of_all_modules",
     "has_no_dispatch_of_its_own",
     "has_oblivious_sizes",
     "has_python_composite_kernel",
