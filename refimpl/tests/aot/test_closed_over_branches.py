@@ -40,6 +40,11 @@ class Nested(OneBranch):
         return torch.cond(x.sum() > 0, large, lambda a: a - self.linear.bias, (x,))
 
 
+class Checkpointed(OneBranch):
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint(lambda a: OneBranch.forward(self, a.sin()), x, use_reentrant=False)
+
+
 def gradients(program: Callable[[Tensor], Tensor], x: Tensor, leaves: list[Tensor]) -> list[Any]:
     x = x.clone().requires_grad_()
     for leaf in leaves:
@@ -59,7 +64,7 @@ def assert_as_eager(program: Any, compiled: Any, leaves: list[Tensor]) -> None:
 
 
 @pytest.mark.parametrize("partition", ["default", "min_cut"])
-@pytest.mark.parametrize("made", [OneBranch, BothBranches, Nested])
+@pytest.mark.parametrize("made", [OneBranch, BothBranches, Nested, Checkpointed])
 def test_parameters_of_the_module_get_their_gradients(made: type[OneBranch], partition: Any) -> None:
     torch.manual_seed(0)
     module = made()

@@ -19,7 +19,7 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
-from refimpl._torch import dispatch_keys, pytree, with_dispatch_keys
+from refimpl._torch import dispatch_keys, pytree, with_dispatch_keys, without_saved_tensors_hooks
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.higher_order.calls import (
     CLOSED_OVER,
@@ -280,11 +280,12 @@ def _backward_of(function: Function, needed: Sequence[bool], wanted: list[torch.
     """The backward: a function of operands and tangents that returns gradients of needed operands and of `wanted`.
 
     The function runs again. Where it reads a module's parameters, it now finds the real ones: inputs replace them once more.
+    Hooks on saved tensors are those of the program around it, as of a checkpoint, which would run that program again.
     """
 
     def backward(*values: Any) -> tuple[torch.Tensor, ...]:
         operands, given = values[: len(needed)], values[len(needed) :]
-        with with_dispatch_keys(made.keys), torch.enable_grad():  # an operator's functions run below autograd
+        with with_dispatch_keys(made.keys), torch.enable_grad(), without_saved_tensors_hooks():  # else below autograd
             inputs = [x.detach().requires_grad_() if n else x for x, n in zip(operands, needed, strict=True)]
             leaves = [x.detach().requires_grad_() for x in wanted]
             with closed_over_by(_Replaced(wanted, leaves), *made.closed_over):
