@@ -120,6 +120,20 @@ def test_a_gradient_that_a_cond_would_lose_is_refused() -> None:
         refimpl.make_fx(program)(torch.tensor(True), torch.randn(3, requires_grad=True))
 
 
+@pytest.mark.parametrize("writes_to", ["an operand", "a closure"])
+def test_a_write_after_the_call_is_refused_as_by_autograd(writes_to: str) -> None:
+    """The backward of the operator runs the branch again, on what is in its tensors then."""
+
+    def program(x: Tensor) -> Any:
+        y, c = x * 2, x.detach() * 2
+        z = torch.cond(x.sum() > 0, lambda a: a * a * c, lambda a: a + c, (y,))
+        (y if writes_to == "an operand" else c).mul_(3)
+        return torch.autograd.grad(z.sum(), x)
+
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        refimpl.make_fx(program)(torch.ones(3, requires_grad=True))
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_the_forward_call_of_a_cond_on_tensors_that_require_gradients(mode: str) -> None:
     def program(p: Tensor, x: Tensor) -> Tensor:

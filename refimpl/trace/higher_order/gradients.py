@@ -47,15 +47,33 @@ class _Call:
     run: Callable[[], Any]
     trace: Callable[..., Subgraph]
     operands: tuple[Any, ...]
+    read: tuple[tuple[torch.Tensor, int], ...]  # operands and closed-over tensors, with their versions
     keys: Any  # the dispatcher's included and excluded keys
     closed_over: tuple[TorchFunctionMode, ...]  # what CLOSED_OVER was
 
     @classmethod
-    def here(cls, run: Callable[[], Any], trace: Callable[..., Subgraph], operands: Sequence[Any]) -> _Call:
-        """The call that the running program makes now."""
+    def here(
+        cls, run: Callable[[], Any], trace: Callable[..., Subgraph], operands: Sequence[Any], lifted: Sequence[Any]
+    ) -> _Call:
+        """The call that the running program makes now. lifted: what the functions close over."""
+        read = [x for x in (*operands, *lifted) if isinstance(x, torch.Tensor) and not x.is_inference()]
         return cls(
-            run=run, trace=trace, operands=tuple(operands), keys=dispatch_keys(), closed_over=CLOSED_OVER.get(),
-        )  # fmt: skip
+            run=run,
+            trace=trace,
+            operands=tuple(operands),
+            read=tuple((x, x._version) for x in read),
+            keys=dispatch_keys(),
+            closed_over=CLOSED_OVER.get(),
+        )
+
+    def check_unwritten(self) -> None:
+        """Raises RuntimeError, as autograd does, if a tensor was written to after the call: the backward reads it again."""
+        for tensor, version in self.read:
+            if tensor._version != version:
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                    f"an operand of shape {list(tensor.shape)} is at version {tensor._version}; expected version {version}"
+                )
 
     def backward_of(
         self, function: Function, needed: Sequence[bool], wanted: Sequence[torch.Tensor], results: Any, rows: int = 0
@@ -128,7 +146,7 @@ def cond(
     branches = [TracedFunction(subgraph) for subgraph in subgraphs]
     if not is_wanted(*operands, *lifted):
         return call(pred, *branches, operands)
-    made = _Call.here(lambda: call(pred, *branches, operands), trace, operands)
+    made = _Call.here(lambda: call(pred, *branches, operands), trace, operands, lifted)
     needed = [isinstance(x, torch.Tensor) and x.requires_grad for x in operands]
     wanted = [x for x in lifted if isinstance(x, torch.Tensor) and x.requires_grad]
     backwards = [
@@ -149,6 +167,7 @@ class _CondFunction(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         made: _Call = ctx.made
+        made.check_unwritten()
         given = [g for g in gradients if isinstance(g, torch.Tensor)]
         found = iter(ctx.call(ctx.pred, *ctx.backwards, (*made.operands, *given)))
         needed = ctx.needs_input_grad[4:]
@@ -167,7 +186,7 @@ def map_over(
     args: Sequence[Any],
 ) -> Any:
     """The results of a map that has gradients, as a flat list. once: the function, traced on one row."""
-    made = _Call.here(run, trace, (*xs, *args))
+    made = _Call.here(run, trace, (*xs, *args), [value for value, _ in once.lifted])
     wanted = tensors_of(once.lifted)
     needed = [isinstance(x, torch.Tensor) and x.requires_grad for x in made.operands]
     backward = made.backward_of(function, needed, wanted, once.result, len(xs))
@@ -185,6 +204,7 @@ class _MapFunction(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         made: _Call = ctx.made
+        made.check_unwritten()
         needed, count = ctx.needs_input_grad[3:], ctx.count
         given = [g for g in gradients if isinstance(g, torch.Tensor)]
 
@@ -221,7 +241,8 @@ def while_loop(
         operator = torch.ops.higher_order.while_loop_stack_output
         return operator(counted_cond, counted_body, (rounds, *carried), ())
 
-    made, wanted = _Call.here(run, trace, carried), tensors_of(once.lifted)
+    made = _Call.here(run, trace, carried, [value for value, _ in once.lifted])
+    wanted = tensors_of(once.lifted)
     varies = [x.dtype.is_floating_point or x.dtype.is_complex for x in carried]
     results = [x for x, does_vary in zip(once.result, varies, strict=True) if does_vary]
     backward = made.backward_of(_those(body_fn, varies), varies, wanted, results)
@@ -242,6 +263,7 @@ class _LoopFunction(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         made: _Call = ctx.made
+        made.check_unwritten()
         initial, wanted = made.operands, list(ctx.inputs[len(made.operands) :])
         varies: list[bool] = ctx.varies
         tangents = [g.contiguous() for g, does_vary in zip(gradients, varies, strict=True) if does_vary]
