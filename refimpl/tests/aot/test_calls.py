@@ -164,12 +164,15 @@ def test_gradient_that_the_graph_lacks_is_refused() -> None:
         assert compiled(torch.ones(3, requires_grad=True))[0].tolist() == [2.0, 2.0, 2.0]
 
 
-def test_gradient_that_ends_inside_of_the_program_is_refused() -> None:
-    def program(x: Any) -> Any:
-        return x.clone().requires_grad_() * 2
+def test_gradient_may_end_at_a_leaf_that_the_program_makes() -> None:
+    leaves = []
 
-    with pytest.raises(NotImplementedError, match="a leaf"):
-        compile_aot(program)(torch.ones(3))
+    def program(x: Any) -> Any:
+        leaves.append(x.clone().requires_grad_())
+        return leaves[-1] * 2
+
+    compile_aot(program)(torch.ones(3)).sum().backward()
+    assert leaves[-1].grad.tolist() == [2.0, 2.0, 2.0]
 
 
 def test_program_sees_that_two_arguments_are_one() -> None:
