@@ -164,11 +164,11 @@ def is_opaque_literal_class(kind: type) -> bool:
 
 def is_graph_object(value: object) -> bool:
     """Whether the value is a script object, or an object of a class of the program that is registered as opaque."""
-    if isinstance(value, torch.ScriptObject):
+    if issubclass(type(value), torch.ScriptObject):  # isinstance would ask the object for its `__class__`
         return True
     is_of_torch = (
         type(value).__module__.partition(".")[0] == "torch"
-    )  # generators and device meshes are handled as what they are
+    )  # generators and meshes are handled as what they are
     return not is_of_torch and (_is_opaque_type(type(value)) or is_opaque_literal(value))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from refimpl._torch import HigherOrderOperator, is_mapped, mapped_levels, transform_kinds
+from refimpl._torch import HigherOrderOperator, is_inside_function_transform, is_mapped, mapped_levels, transform_kinds
 from refimpl._torch import hop_map as map_function
 from refimpl._torch import hop_scan as scan_function
 from refimpl._torch import hop_while_loop as while_loop_function
@@ -421,6 +421,9 @@ def _copy_of(domain: SymbolicDomain, leaf: Any, has_gradients: bool) -> torch.Te
     if getattr(copy, "constant", None) is not None:
         copy.constant = None  # `torch.tensor(0)` has a known value in the first round only
     can_have = copy.dtype.is_floating_point or copy.dtype.is_complex
+    can_have = (
+        can_have and not is_inside_function_transform()
+    )  # where requires_grad_() raises, and levels have the gradients
     return copy.requires_grad_() if has_gradients and can_have and not copy.requires_grad else copy
 
 

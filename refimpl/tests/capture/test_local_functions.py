@@ -141,8 +141,8 @@ def annotated(a: int) -> int:
 @pytest.mark.parametrize("is_made", [True, False])
 def test_a_wrapper_has_the_annotations_of_what_it_wraps(is_made: bool) -> None:
     def program(x: Any) -> Any:
-        def made(a: str, b: int = 1) -> int:
-            return int(a) + b
+        def made(a: Tensor, b: int = 1) -> Tensor:
+            return a + b
 
         wrapped: Any = made if is_made else annotated
 
