@@ -19,7 +19,7 @@ import torch
 from refimpl._torch import is_exporting, is_opaque_class
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
-from refimpl.capture.guards.sources import AttributeSource, KeptSource
+from refimpl.capture.guards.sources import AttributeSource, FactsSource, KeptSource
 from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
 from refimpl.capture.rules.rule_table import Rule, RuleTable, wrong
@@ -172,7 +172,7 @@ def _callable(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs
     if isinstance(value, InstanceValue) or (isinstance(value, ObjectValue) and value.is_object):
         is_callable = in_mro(value.class_of(), "__call__") is not MISSING
         if value.source is not None:
-            domain.state.guard(GuardKind.HAS if is_callable else GuardKind.WITHOUT, value.source, "__call__")
+            domain.state.guard(GuardKind.EQUALS, FactsSource(value.source, callable), is_callable)
         return ConstantValue(is_callable)
     return ConstantValue(callable(value.object) if isinstance(value, ObjectValue) else False)
 

@@ -299,8 +299,9 @@ class DequeValue(SequenceValue):
         return result
 
     def extend(self, domain: SymbolicDomain, iterable: Any) -> None:
-        super().extend(domain, iterable)
-        self.changes += 1
+        more = domain.elements(iterable)
+        super().extend(domain, SequenceValue(tuple, list(more)))
+        self.changes += bool(more)
 
     def delete_item(self, domain: SymbolicDomain, key: Value) -> None:
         super().delete_item(domain, key)

@@ -412,6 +412,7 @@ def changed_under_way(x: Any) -> Any:
         tried(lambda: loops_over(OrderedDict({1: 0, 2: 0}), lambda table, key: table.move_to_end(key))),
         tried(lambda: loops_over(deque([1, 2, 3]), turns)),
         tried(lambda: loops_over(deque([1, 2, 3]), assigns)),
+        tried(lambda: loops_over(deque([1, 2, 3]), lambda items, key: items.extend([]))),
     ]
     return found, x + 1
 
