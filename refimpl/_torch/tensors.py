@@ -181,13 +181,20 @@ def is_opaque_class(kind: type) -> bool:
 def guarded_facts(value: Any) -> Any:
     """A function of an object that tells what capture assumes of it besides its class, or None.
 
-    For a script object its class and contents, where it can tell them; for an opaque object what its `guard_fn` returns.
+    For a script object its class and contents, where it can tell them; for an opaque object what its `guard_fn` returns; for one
+    of a value type how a graph writes it: after it changes in place it is still equal to itself, which the graph has.
     """
+    if is_opaque_literal(value):
+        return _as_written
     if isinstance(value, torch.ScriptObject):
         return _contents_of_script_object if has_fake_class(value) else _class_of_script_object
     find = getattr(_opaque_objects, "get_opaque_obj_info", None)  # torch 2.13
     found = None if find is None else find(type(value))
     return getattr(found, "guard_fn", None)
+
+
+def _as_written(value: Any) -> Any:
+    return value.__fx_repr__()
 
 
 def _class_of_script_object(value: Any) -> str:

@@ -140,6 +140,15 @@ def test_another_object_runs_the_same_graph_and_another_value_does_not() -> None
         assert len(graphs.captured) == 2
 
 
+@pytest.mark.parametrize(("operator", "make"), [("times", Factor), ("twice", Guarded), ("power", Exponent)])
+def test_an_object_that_changes_in_place_is_noticed(operator: str, make: Callable[[float], Any]) -> None:
+    compiled = refimpl.compile(lambda x, f: getattr(ops, operator)(x, f), backend="aot_eager", fullgraph=True)
+    x, given = torch.full((2,), 2.0), make(2.0)
+    for value in (2.0, 3.0):
+        given.value = value
+        assert torch.equal(compiled(x, given), getattr(ops, operator)(x, given))
+
+
 def test_a_value_is_a_literal_of_the_graph() -> None:
     graphs = Graphs()
     refimpl.compile(lambda x, f: ops.power(x, f), backend=graphs, fullgraph=True)(torch.ones(2), Exponent(2.0))
