@@ -221,6 +221,9 @@ class FunctionalProgram:
         return [None if i in members else next(own) for i in range(self.traced.num_dense_slots)]
 
 
+_MOST_ROUNDS = 32  # of a trace that finds more needs: each kind takes one, captured tensors take a few
+
+
 def functional_program(request: ProgramRequest) -> FunctionalProgram:
     """Trace a program with its backward, and functionalize the graph.
 
@@ -280,7 +283,7 @@ def _trace_with_plan(request: ProgramRequest, plan: InputPlan, fake_mode: FakeTe
         has_tangents=not config.no_tangents,
         keeps_captured=config.is_export,
     )
-    needs = TraceNeeds()
+    needs, rounds = TraceNeeds(), 0
     is_inference, has_gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
     while True:
         fakes = fake_slots(values, fake_mode, num_static=config.num_params_buffers, dynamic=config.dynamic_shapes)
@@ -289,7 +292,13 @@ def _trace_with_plan(request: ProgramRequest, plan: InputPlan, fake_mode: FakeTe
             with torch.inference_mode(is_inference), torch.set_grad_enabled(has_gradients), leaving_transforms():
                 return trace_program(request.function, inputs, options, needs)
         except NeedsMore as more:
-            needs = more.needs
+            needs, rounds = more.needs, rounds + 1
+        if rounds == _MOST_ROUNDS:
+            raise UnsupportedByRefimpl(
+                seen="a tensor that a branch or body makes anew in every trace, where gradients pass through the branch",
+                supported="branches and bodies with gradients that take such tensors as operands",
+                do="make the tensor outside, and pass it as an operand",
+            )
 
 
 def functionalize(traced: TracedProgram, request: ProgramRequest) -> FunctionalProgram:

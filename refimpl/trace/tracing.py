@@ -12,6 +12,7 @@ import contextlib
 import contextvars
 import dis
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from types import FunctionType
@@ -148,7 +149,8 @@ class Trace:
             stack.enter_context(_without_autocast_cache())
             stack.enter_context(_current(self))
             stack.enter_context(operators_called_directly(self.trace_function, has_backward=not options.pre_dispatch))
-            stack.enter_context(launches_recorded())
+            if "triton" in sys.modules:  # else there are no kernels
+                stack.enter_context(launches_recorded())
             if isinstance(recording, PreDispatchRecordingMode):
                 stack.enter_context(calls_that_are_no_ops(recording))
             stack.enter_context(recording)

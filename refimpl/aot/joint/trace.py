@@ -16,7 +16,14 @@ from typing import Any, NoReturn
 
 import torch
 
-from refimpl._torch import FakeTensor, FakeTensorMode, PlainCodeGen, storage_key, without_saved_tensors_hooks
+from refimpl._torch import (
+    FakeTensor,
+    FakeTensorMode,
+    HigherOrderOperator,
+    PlainCodeGen,
+    storage_key,
+    without_saved_tensors_hooks,
+)
 from refimpl.aot.analysis.autograd_graph import calls_backward, freed_together, is_hooked, is_new_leaf, lacks_formula
 from refimpl.aot.analysis.data_assignments import DataAssignmentsMode, refuse_unseen
 from refimpl.aot.analysis.fake_arguments import CapturedInputsMode, RealSlotsMode, unrelated_alias, with_history
@@ -404,13 +411,16 @@ class _JointTraceState:
             lacks_formula=gradients.lacks_formula,
             calls_backward=gradients.calls_backward,
             makes_leaf=self._makes_leaf,
-            calls_give_operands=gives_operands(self.builder.graph),
+            calls_give_operands=self._calls_operators_of_functions() and gives_operands(self.builder.graph),
             hooks_inputs=any(map(is_hooked, self._inputs)),
             shrinks_storage=self._shrinks_storage(),
             hides_alias=self._hides_alias(results, outputs),
             owned=() if self.outer is not None else owned_outputs(outputs),
             argument_mutations=tuple((i, mutation) for i, mutation in changes if mutation is not None),
         )
+
+    def _calls_operators_of_functions(self) -> bool:
+        return any(isinstance(node.target, HigherOrderOperator) for node in self.builder.graph.nodes)
 
     def _shrinks_storage(self) -> bool:
         """Whether an input has less memory than it had, in the same storage: no operator does that."""

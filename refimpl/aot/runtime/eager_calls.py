@@ -14,6 +14,7 @@ import torch
 from torch.autograd import forward_ad
 
 from refimpl._torch import (
+    FakeTensor,
     creation_meta_named,
     creation_of_view,
     forward_mode_level,
@@ -205,7 +206,7 @@ def is_untraceable(leaf: Any) -> bool:
     if leaf.is_nested:
         return True
     kind = type(leaf)
-    if kind.__module__.startswith(_TORCH_SUBCLASSES):  # fake tensors, in a trace of something else
+    if kind.__module__.startswith(_FAKES):  # fake tensors, in a trace of something else
         return False
     return any(_attribute_of(kind, name) not in known for name, known in _PLAIN_HOOKS)
 
@@ -220,7 +221,7 @@ _PLAIN_HOOKS = tuple(
     (name, [_attribute_of(kind, name) for kind in (torch.Tensor, torch.nn.Parameter)])
     for name in ("__torch_function__", "__torch_dispatch__")
 )
-_TORCH_SUBCLASSES = "torch._subclasses"
+_FAKES = FakeTensor.__module__.rpartition(".")[0]  # the package of fake and functional tensors
 
 
 def _is_freed(arg: Any) -> bool:

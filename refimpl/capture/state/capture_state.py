@@ -36,6 +36,7 @@ from refimpl._torch import (
     guarded_facts,
     has_oblivious_sizes,
     is_any_autocast_enabled,
+    is_exporting,
     is_graph_object,
     is_opaque_literal,
     is_traceable_wrapper_subclass,
@@ -209,7 +210,8 @@ class CaptureState(OperatorState):
             restore_transforms(self.transforms)
         self.graph.fake_inputs = lambda sources, examples: None
         self.graph.examples.clear()
-        self.faker.forget()
+        if not is_exporting():  # strict export traces the graph again with the same fakes
+            self.faker.forget()
         self._known.clear()
         self._frozen_dicts.clear()
         self._insides.clear()

@@ -103,7 +103,7 @@ def test_a_global_that_a_loop_closes_over_is_an_input() -> None:
     torch.testing.assert_close(compiled(X), program(X))
 
 
-class Checkpointed(OneBranch):
+class CheckpointedLayer(OneBranch):
     def forward(self, x: Tensor) -> Tensor:
         found = checkpoint(lambda a: self.linear(a.sin()).exp() * self.offset, x, use_reentrant=False)
         assert isinstance(found, Tensor)
@@ -119,7 +119,7 @@ class Loss(nn.Module):
         return (self.inner(x).square().sum(),)
 
 
-@pytest.mark.parametrize("made", [OneBranch, BothBranches, Nested, Checkpointed])
+@pytest.mark.parametrize("made", [OneBranch, BothBranches, Nested, CheckpointedLayer])
 def test_an_exported_joint_graph_has_the_gradients_of_parameters(made: type[OneBranch]) -> None:
     """The backward runs a branch, or what a checkpoint keeps, again, when the module has its own parameters back."""
     torch.manual_seed(0)

@@ -206,7 +206,19 @@ def test_values(name: str, tracing_mode: str) -> None:
     assert not transform_depth()
 
 
-@pytest.mark.parametrize("name", PAIRS)
+MAKES_TENSORS = (
+    "while_loop in a cond",
+    "while_loop in a map",
+)  # each trace of the branch or body makes the counter anew
+
+
+@pytest.mark.parametrize("name", MAKES_TENSORS)
+def test_gradients_through_a_branch_that_makes_operands_are_refused(name: str) -> None:
+    with pytest.raises(UnsupportedByRefimpl, match="makes anew in every trace"):
+        compile_aot(PAIRS[name][0])(rows(requires_grad=True), vector(requires_grad=True))
+
+
+@pytest.mark.parametrize("name", [name for name in PAIRS if name not in MAKES_TENSORS])
 def test_gradients(name: str) -> None:
     program, expected = PAIRS[name]
     results = []

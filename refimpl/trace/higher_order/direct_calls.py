@@ -21,12 +21,11 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import hop_utils, pytree, transform_kinds
+from refimpl._torch import call_torchbind, has_fake_class, hop_utils, pytree, transform_kinds
 from refimpl.errors import MismatchedBranches
 from refimpl.trace.higher_order import flat_calls, gradients
 from refimpl.trace.higher_order.calls import WANTS_GRADIENTS, Subgraph
 from refimpl.trace.higher_order.functional_checks import check_functional
-from refimpl.trace.higher_order.script_objects import recorded_method
 
 _SHARED = "_hop_compile_and_call"
 _OPERATORS = hop_utils.__name__.rpartition(".")[0] + "."  # modules of the operators that compile themselves
@@ -63,7 +62,7 @@ class _InstallationState:
                 self._original = getattr(self._owner, self._name)
                 setattr(self._owner, self._name, self._replacement)
                 self._original_method = _SCRIPT_METHOD.__call__
-                _SCRIPT_METHOD.__call__ = recorded_method(self._original_method, _is_tracing)
+                _SCRIPT_METHOD.__call__ = _recorded_method(self._original_method)
 
     def leave(self) -> None:
         with self._lock:
@@ -148,3 +147,15 @@ def operators_called_directly(trace_function: TraceFunction, *, has_backward: bo
         gradients.TRACES_BACKWARD.reset(other)
         _trace_function.reset(token)
         _INSTALLATION.leave()
+
+
+def _recorded_method(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What `torch.ScriptMethod.__call__` is while a trace runs in some thread."""
+
+    def call(method: Any, *args: Any, **kwargs: Any) -> Any:
+        owner = method.raw_owner
+        if _is_tracing() and type(owner) is torch.ScriptObject and has_fake_class(owner):
+            return call_torchbind(owner, method.name, *args, **kwargs)
+        return original(method, *args, **kwargs)
+
+    return call

@@ -1,4 +1,4 @@
-"""The rule of call_torchbind, and the call of a script object's method in a trace by it.
+"""The rule of call_torchbind, which a method of a script object becomes in a trace (direct_calls).
 
 Counterpart: torch/_higher_order_ops/torchbind.py call_torchbind, enable_torchbind_tracing
 Differs: methods of objects whose class has a registered fake are recorded in every trace. A fake runs the methods while a trace
@@ -7,12 +7,11 @@ with fake tensors runs, so that the object itself changes only when the graph ru
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from refimpl._torch import call_torchbind, fake_object, has_fake_class
+from refimpl._torch import fake_object, has_fake_class
 from refimpl.trace.higher_order.calls import HigherOrderCall, Recorded
 
 
@@ -25,15 +24,3 @@ def method_of_script_object(call: HigherOrderCall, given: Any, method: str, *arg
         if runs is None:
             runs = fakes[hash(given)] = fake_object(call.fake_mode, given)
     return Recorded(args=(given, method, *args), kwargs=kwargs, result=call.run(runs, method, *args, **kwargs))
-
-
-def recorded_method(original: Callable[..., Any], is_tracing: Callable[[], bool]) -> Callable[..., Any]:
-    """What `torch.ScriptMethod.__call__` is while a trace runs in some thread. is_tracing: whether one runs in this thread."""
-
-    def call(method: Any, *args: Any, **kwargs: Any) -> Any:
-        owner = method.raw_owner
-        if is_tracing() and type(owner) is torch.ScriptObject and has_fake_class(owner):
-            return call_torchbind(owner, method.name, *args, **kwargs)
-        return original(method, *args, **kwargs)
-
-    return call
