@@ -221,7 +221,9 @@ class FunctionalProgram:
         return [None if i in members else next(own) for i in range(self.traced.num_dense_slots)]
 
 
-_MOST_ROUNDS = 32  # of a trace that finds more needs: each kind takes one, captured tensors take a few
+# A program is traced again while a trace finds that it needs more (TraceNeeds), such as a captured tensor as an input. A few
+# traces are enough; a program that needs so many would need them without end.
+_MOST_ROUNDS = 32
 
 
 def functional_program(request: ProgramRequest) -> FunctionalProgram:

@@ -43,7 +43,7 @@ from refimpl.capture.values.polyfills import is_polyfill
 from refimpl.errors import BadParameter
 from refimpl.symbolic.stacks import interpreting
 from refimpl.trace.composite_kernels import keeping_composite_kernels
-from refimpl.trace.triton_kernels import launches_recorded
+from refimpl.trace.higher_order.direct_calls import launches_recorded
 
 Backend = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
 BreaksAt = Callable[[int, int], bool]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import operator
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,9 +35,9 @@ from refimpl.functionalize.verify import verify_functional, verify_reads
 from refimpl.functionalize.views import ViewWriter
 from refimpl.functionalize.writes import CallWriter
 from refimpl.trace.composite_kernels import composite_kernels
+from refimpl.trace.higher_order.direct_calls import launches_recorded
 from refimpl.trace.layouts import is_same_number
 from refimpl.trace.recording_mode import paused_recordings
-from refimpl.trace.triton_kernels import launches_recorded
 
 Node = torch.fx.Node
 _aten = torch.ops.aten
@@ -125,8 +124,7 @@ def only_metadata(fake_mode: FakeTensorMode | None) -> Any:
         stack.enter_context(paused_recordings())
         stack.enter_context(without_autocast())
         stack.enter_context(below_autograd())
-        if "triton" in sys.modules:  # else there are no kernels
-            stack.enter_context(launches_recorded())
+        stack.enter_context(launches_recorded())
         if fake_mode is not None:
             stack.enter_context(fake_mode)
             if fake_mode.shape_env is not None:

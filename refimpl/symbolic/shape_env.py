@@ -139,9 +139,7 @@ class ShapeEnv(GuardOutput):
         `dynamic_dim` is "DUCK" (the default), "DYNAMIC" or "STATIC", or an enum member of that name; a `constraint_dim` with a
         range makes it DYNAMIC in this range. Raises ConstraintViolationError for a value outside the range.
         """
-        if is_nested_int(
-            val
-        ):  # the length of a ragged dimension, which stands for itself: no expression of sizes has it
+        if is_nested_int(val):  # the length of a ragged dimension, which no expression of sizes has
             return val
         policy = "DYNAMIC" if constraint_dim is not None else getattr(dynamic_dim, "name", dynamic_dim) or "DUCK"
         source = as_source(source)

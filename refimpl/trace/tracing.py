@@ -12,7 +12,6 @@ import contextlib
 import contextvars
 import dis
 import inspect
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from types import FunctionType
@@ -45,7 +44,6 @@ from refimpl.trace.options import TraceOptions
 from refimpl.trace.pre_dispatch import PreDispatchRecordingMode, calls_that_are_no_ops
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
 from refimpl.trace.symbols import Assertions
-from refimpl.trace.triton_kernels import launches_recorded
 
 
 class Trace:
@@ -149,8 +147,6 @@ class Trace:
             stack.enter_context(_without_autocast_cache())
             stack.enter_context(_current(self))
             stack.enter_context(operators_called_directly(self.trace_function, has_backward=not options.pre_dispatch))
-            if "triton" in sys.modules:  # else there are no kernels
-                stack.enter_context(launches_recorded())
             if isinstance(recording, PreDispatchRecordingMode):
                 stack.enter_context(calls_that_are_no_ops(recording))
             stack.enter_context(recording)

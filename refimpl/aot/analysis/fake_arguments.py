@@ -47,7 +47,7 @@ def fake_mode_for(values: Sequence[Any], *, dynamic: bool) -> FakeTensorMode:
 
 
 def forget_arguments(fake_mode: FakeTensorMode, values: Sequence[Any]) -> None:
-    """Drop the references to real arguments after a trace. For fake arguments, the owner of their mode does so itself."""
+    """Drop the trace's references to real arguments. A caller that passed fake arguments drops those of its own fake mode."""
     if isinstance(fake_mode.shape_env, ShapeEnv) and not any(_modes_of(value) for value in values):
         for faker in fake_mode.shape_env.fakers.values():
             faker.forget()

@@ -239,7 +239,7 @@ class NestedIntValue(NumberValue):
         self.dim = dim
 
     def rebuilt(self, emitter: Any) -> str:
-        """Overrides NumberValue: a graph of dense tensors has no such result, so the rebuilt tensor is asked."""
+        """Overrides NumberValue: a graph cannot return a nested int, so it is read from the tensor after the graph has run."""
         return emitter.named(self, f"{emitter.expression(self.tensor)}.{self.method}({self.dim})")
 
 

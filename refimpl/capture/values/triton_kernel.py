@@ -48,7 +48,7 @@ _NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
 def _launched(record: Any, layers: Any, grid: Any, arguments: Any) -> Any:
-    """Interpreted, so that the program's functions which compute the grid are inlined."""
+    """Computes the grid of a launch. Capture interprets this code, and so the program's own function of the grid."""
     return record(grids_of(layers, grid, arguments))
 
 

@@ -1,31 +1,43 @@
 """Makes torch.cond, while_loop, scan and map call their operator directly while a trace runs, instead of torch.compile.
 
-A method of a script object calls `call_torchbind`. A nested compile region is traced as a part of the program that calls it.
+A method of a script object calls `call_torchbind`, and a launch of a Triton kernel calls the operator of such launches. A nested
+compile region is traced as a part of the program that calls it.
 
 Counterpart: torch/_higher_order_ops/utils.py _hop_compile_and_call
 Differs: called from eager code, these functions compile themselves to lift closed-over values. refimpl's traces lift these
 themselves (refimpl.trace.higher_order.calls).
 
-While any trace runs in the process, `_hop_compile_and_call` is replaced. In a thread that traces the replacement calls the
-operator; in other threads it does what the original does. Before torch 2.13, `torch.compile` is replaced instead, and only calls
-from the modules of these operators are changed.
+While any trace runs in the process, `_hop_compile_and_call`, the call of script methods and `run` of Triton's classes of kernels
+are replaced. In a thread that traces the replacement calls the operator; in other threads it does what the original does. Before
+torch 2.13, `torch.compile` is replaced instead, and only calls from the modules of these operators are changed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from refimpl._torch import call_torchbind, has_fake_class, hop_utils, pytree, transform_kinds
+from refimpl._torch import (
+    call_torchbind,
+    has_fake_class,
+    hop_utils,
+    pytree,
+    transform_kinds,
+    without_wrapped_kernels,
+)
 from refimpl.errors import MismatchedBranches
 from refimpl.trace.higher_order import flat_calls, gradients
 from refimpl.trace.higher_order.calls import WANTS_GRADIENTS, Subgraph
 from refimpl.trace.higher_order.functional_checks import check_functional
+from refimpl.trace.triton_kernels.kernel_objects import AROUND, AUTOTUNER, FUNCTIONS, is_kernel
+from refimpl.trace.triton_kernels.launches import launch
+from refimpl.trace.triton_kernels.operators import RUNS_KERNEL
 
 _SHARED = "_hop_compile_and_call"
 _OPERATORS = hop_utils.__name__.rpartition(".")[0] + "."  # modules of the operators that compile themselves
@@ -36,6 +48,7 @@ TraceFunction = Callable[..., Subgraph]
 _trace_function: contextvars.ContextVar[TraceFunction | None] = contextvars.ContextVar(
     "refimpl_calls_operators_directly", default=None
 )
+_records_launches: contextvars.ContextVar[bool] = contextvars.ContextVar("refimpl_records_launches", default=False)
 
 
 def _is_tracing() -> bool:
@@ -43,7 +56,7 @@ def _is_tracing() -> bool:
 
 
 class _InstallationState:
-    """Replaces torch's function while at least one trace runs in any thread."""
+    """Replaces functions of torch and Triton while at least one trace runs in any thread. Mutable."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -54,6 +67,7 @@ class _InstallationState:
         self._replacement = self._call if is_shared else self._compile
         self._original: Callable[..., Any] | None = None
         self._original_method: Any = None
+        self._launchers: list[tuple[type, Any]] = []  # classes of kernels, with their own `run`
 
     def enter(self) -> None:
         with self._lock:
@@ -63,6 +77,12 @@ class _InstallationState:
                 setattr(self._owner, self._name, self._replacement)
                 self._original_method = _SCRIPT_METHOD.__call__
                 _SCRIPT_METHOD.__call__ = _recorded_method(self._original_method)
+            replaced = [class_ for class_, _ in self._launchers]
+            for class_ in _launch_classes():  # the program may have imported Triton since another trace began
+                if class_ not in replaced:
+                    original = class_.__dict__["run"]
+                    self._launchers.append((class_, original))
+                    class_.run = _recorded_launch(original)
 
     def leave(self) -> None:
         with self._lock:
@@ -70,6 +90,9 @@ class _InstallationState:
             if self._count == 0:
                 setattr(self._owner, self._name, self._original)
                 _SCRIPT_METHOD.__call__ = self._original_method
+                for class_, original in self._launchers:
+                    class_.run = original
+                self._launchers.clear()
 
     def _call(self, fn: Callable[..., Any], args: Any, kwargs: Any = None) -> Any:
         trace_function = _trace_function.get()
@@ -139,13 +162,25 @@ def operators_called_directly(trace_function: TraceFunction, *, has_backward: bo
 
     has_backward: whether the trace may compute gradients.
     """
-    _INSTALLATION.enter()
     token, other = _trace_function.set(trace_function), gradients.TRACES_BACKWARD.set(has_backward)
     try:
-        yield
+        with launches_recorded():
+            yield
     finally:
         gradients.TRACES_BACKWARD.reset(other)
         _trace_function.reset(token)
+
+
+@contextlib.contextmanager
+def launches_recorded() -> Iterator[None]:
+    """A block, for the thread of a trace or capture, in which a launch of a Triton kernel calls its operator."""
+    _INSTALLATION.enter()
+    token = _records_launches.set(True)
+    try:
+        with without_wrapped_kernels():
+            yield
+    finally:
+        _records_launches.reset(token)
         _INSTALLATION.leave()
 
 
@@ -159,3 +194,21 @@ def _recorded_method(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(method, *args, **kwargs)
 
     return call
+
+
+def _launch_classes() -> list[Any]:
+    """The classes whose method `run` launches a kernel; none if Triton has not been imported."""
+    names = [*FUNCTIONS.items(), *((AUTOTUNER, name) for name in sorted(AROUND))]
+    found = [getattr(sys.modules.get(module), name, None) for module, name in names]
+    return [class_ for class_ in found if class_ is not None]
+
+
+def _recorded_launch(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What `run` of a class of kernels is while a trace runs in some thread."""
+
+    def run(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        if warmup or RUNS_KERNEL.get() or not _records_launches.get() or not is_kernel(kernel):
+            return original(kernel, *args, grid=grid, warmup=warmup, **kwargs)
+        return launch(kernel, grid, args, kwargs)
+
+    return run

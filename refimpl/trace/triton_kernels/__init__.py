@@ -9,7 +9,7 @@ Differs: upstream has two higher-order operators, which every pass must know. He
 | kernel_objects | what a kernel is: JITFunction, InterpretedFunction, and Autotuner and Heuristics around one; its grids |
 | written_arguments | which tensors a kernel writes, from its source |
 | operators | the operator of a launch |
-| launches | launches in a trace without capture |
+| launches | the operator's call that a launch becomes in a trace without capture |
 
 When the graph runs, the operator launches the program's own kernel object, as eager mode does: with its autotuning, its hooks
 and its heuristics, and with the globals that its code reads then. Only the grid is computed in the trace, since it may depend on
@@ -30,7 +30,7 @@ from refimpl.trace.triton_kernels.kernel_objects import (
     is_kernel,
     layers_of,
 )
-from refimpl.trace.triton_kernels.launches import launches_recorded, relaunch
+from refimpl.trace.triton_kernels.launches import relaunch
 from refimpl.trace.triton_kernels.operators import Launch, also_writing, flat_grids, is_constant, is_launch, operator_of
 from refimpl.trace.triton_kernels.written_arguments import Read, code_read_by, written_parameters
 
@@ -48,7 +48,6 @@ __all__ = [
     "is_constant",
     "is_kernel",
     "is_launch",
-    "launches_recorded",
     "layers_of",
     "operator_of",
     "relaunch",

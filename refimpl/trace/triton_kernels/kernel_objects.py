@@ -16,9 +16,9 @@ from types import FunctionType
 from typing import Any
 
 # Classes of kernels, by the module that defines them. A subclass of the program's may launch in its own way.
-_FUNCTIONS = {"triton.runtime.jit": "JITFunction", "triton.runtime.interpreter": "InterpretedFunction"}
-_AROUND = {"Autotuner", "Heuristics"}
-_AUTOTUNER = "triton.runtime.autotuner"
+FUNCTIONS = {"triton.runtime.jit": "JITFunction", "triton.runtime.interpreter": "InterpretedFunction"}
+AROUND = {"Autotuner", "Heuristics"}
+AUTOTUNER = "triton.runtime.autotuner"
 
 
 def is_kernel(value: Any) -> bool:
@@ -29,25 +29,18 @@ def is_kernel(value: Any) -> bool:
 def is_function(value: object) -> bool:
     """Whether it is what `@triton.jit` makes of a function."""
     class_ = type(value)
-    return class_.__module__ in sys.modules and _FUNCTIONS.get(class_.__module__) == class_.__name__
+    return class_.__module__ in sys.modules and FUNCTIONS.get(class_.__module__) == class_.__name__
 
 
 def is_around(value: Any) -> bool:
     """Whether it is an Autotuner or a Heuristics."""
     class_ = type(value)
-    return class_.__module__ == _AUTOTUNER and class_.__name__ in _AROUND
+    return class_.__module__ == AUTOTUNER and class_.__name__ in AROUND
 
 
 def is_autotuner(value: Any) -> bool:
     """Whether it is an Autotuner."""
     return is_around(value) and type(value).__name__ == "Autotuner"
-
-
-def launch_classes() -> list[type]:
-    """The classes whose method `run` launches a kernel; none if Triton has not been imported."""
-    names = [*_FUNCTIONS.items(), *((_AUTOTUNER, name) for name in sorted(_AROUND))]
-    found = [getattr(sys.modules.get(module), name, None) for module, name in names]
-    return [class_ for class_ in found if class_ is not None]
 
 
 def layers_of(kernel: Any) -> list[Any]:
