@@ -17,10 +17,9 @@ from oracle.isolate.errors import (
     TaskNotSendableError,
     WorkerStartError,
 )
-from oracle.isolate.interface import TaskPool, TaskResults
 from oracle.isolate.kept_starters import keep_starters
 from oracle.isolate.planning import plan_run
-from oracle.isolate.pool import Pool
+from oracle.isolate.pool import Pool, TaskPool, TaskResults
 from oracle.isolate.task import JSON, START_UP, Completed, Died, End, Failed, OutOfMemory, Task, TaskResult, TimedOut
 
 __all__ = [

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 from typing_extensions import Self
 
@@ -22,6 +23,30 @@ from oracle.isolate.supervisor import Run, Supervisor
 from oracle.isolate.task import Task, TaskResult
 
 _STOP_S = 30.0
+
+
+class TaskResults(Protocol):
+    """The ends of one run's tasks, in the order in which they end. Closing it ends running tasks, also from another thread."""
+
+    def __iter__(self) -> Iterator[TaskResult]: ...
+    def __next__(self) -> TaskResult: ...
+    def close(self) -> None: ...
+
+
+class TaskPool(Protocol):
+    """Runs tasks, and gives the end of each exactly once: `Pool` on this machine, `oracle.cluster.ClusterPool` on a cluster."""
+
+    @property
+    def places(self) -> int:
+        """How many tasks can run at the same time without sharing a machine's worker pool: 1 on one machine."""
+        ...
+
+    def run(self, tasks: Iterable[Task]) -> TaskResults: ...
+    def stop(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
 
 class Pool:

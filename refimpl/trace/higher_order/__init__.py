@@ -16,7 +16,7 @@ A rule is a short function `rule(call, *args, **kwargs)` that returns a `Recorde
 | invoke_quant, invoke_quant_packed, foreach_map, tag_activation_checkpoint (of a pre-dispatch trace) | the first argument on the others | subgraphs |
 | hints_wrapper, strict_mode, run_const_graph | the first argument on the operands in the second | subgraphs |
 | auto_functionalized, auto_functionalized_v2, with_effects, out_dtype, print, run_and_save_rng_state, run_with_rng_state, _export_tracepoint | the default | rules |
-| call_torchbind | the call itself; a fake runs the method | script_objects |
+| call_torchbind | the call itself; a fake runs the method | rules |
 | graphsafe_run_with_rng_state, run_dtensor_rng_op, inline_asm_elementwise | the default; not tested, since they need a GPU | rules |
 | wrap, wrap_with_set_grad_enabled, wrap_with_autocast, tag_activation_checkpoint, wrap_activation_checkpoint, dynamo_bypassing_wrapper, flat_apply, autograd_function_apply, custom_function_call, local_map_hop | none: they call their function themselves, and its ops are recorded | |
 | flex_attention, flex_attention_backward | the functions of scores and masks, on single elements | attention |

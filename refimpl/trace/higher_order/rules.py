@@ -1,7 +1,9 @@
 """The table of rules for higher-order operators, and recording of a call by its rule.
 
-Counterpart: HigherOrderOperator.py_impl(ProxyTorchDispatchMode) in torch/_ops.py
-Differs: keyed by the operator's name, because not every version of torch has every operator.
+Counterpart: HigherOrderOperator.py_impl(ProxyTorchDispatchMode) in torch/_ops.py; call_torchbind in
+torch/_higher_order_ops/torchbind.py
+Differs: keyed by the operator's name, because not every version of torch has every operator. Methods of script objects whose
+class has a registered fake are recorded in every trace, not only inside enable_torchbind_tracing.
 """
 
 from __future__ import annotations
@@ -10,9 +12,9 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import HigherOrderOperator, OpOverload, pytree
+from refimpl._torch import HigherOrderOperator, OpOverload, fake_object, has_fake_class, pytree
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.trace.higher_order import attention, control_flow, leaf_functions, scans, script_objects, subgraphs
+from refimpl.trace.higher_order import attention, control_flow, leaf_functions, scans, subgraphs
 from refimpl.trace.higher_order.calls import HigherOrderCall, Recorded, Recording, Rule
 from refimpl.trace.triton_kernels import relaunch
 
@@ -23,6 +25,17 @@ def _refused_launch(call: HigherOrderCall, **kwargs: Any) -> Recorded:
         supported="launches in the program, and in graphs that torch has captured",
         do="trace the graph as it was before torch's functionalization",
     )
+
+
+def _method_of_script_object(call: HigherOrderCall, given: Any, method: str, *args: Any, **kwargs: Any) -> Recorded:
+    """The call itself. In a trace with fake tensors a fake runs the method: the object itself changes when the graph runs."""
+    runs = given
+    if call.fake_mode is not None and isinstance(given, torch.ScriptObject) and has_fake_class(given):
+        fakes = call.recording.fakes_of_objects
+        runs = fakes.get(hash(given))
+        if runs is None:
+            runs = fakes[hash(given)] = fake_object(call.fake_mode, given)
+    return Recorded(args=(given, method, *args), kwargs=kwargs, result=call.run(runs, method, *args, **kwargs))
 
 
 _RULES: dict[str, Rule] = {
@@ -41,7 +54,7 @@ _RULES: dict[str, Rule] = {
     "flex_attention": attention.flex_attention,
     "flex_attention_backward": attention.flex_attention_backward,
     "invoke_leaf_function": leaf_functions.invoke_leaf_function,
-    "call_torchbind": script_objects.method_of_script_object,
+    "call_torchbind": _method_of_script_object,
     "strict_mode": subgraphs.operands_second("strict_graph_"),
     "triton_kernel_wrapper_functional": _refused_launch,
     "run_const_graph": subgraphs.operands_second("_const_graph"),
