@@ -180,7 +180,7 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Of positive numbers."""
+    """The geometric mean of positive numbers."""
     return math.exp(statistics.fmean(map(math.log, values)))
 
 

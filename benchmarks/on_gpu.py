@@ -118,7 +118,7 @@ def _is_from(error: BaseException | None, kind: type[Exception]) -> bool:
 
 @contextlib.contextmanager
 def _stubbed_gpu() -> Iterator[None]:
-    """In it torch says that there is an H100, as far as Inductor asks."""
+    """Inside, torch answers Inductor's questions about the device as on a machine with an H100."""
     scheduler: Any = importlib.import_module("torch._inductor.scheduler")
     of_triton: Any = importlib.import_module("torch.utils._triton")
     answers: dict[str, Callable[..., Any]] = {
@@ -147,8 +147,10 @@ def _stubbed_gpu() -> Iterator[None]:
 
 
 def compile_kernels(graphs: Sequence[InductorGraph]) -> int:
-    """To machine code for the GPU that Inductor is told of, each kernel in all configurations that Inductor compiles before it
-    launches it. How many were compiled."""
+    """Compile each kernel to machine code for an H100, in all configurations that Inductor compiles before a launch.
+
+    Returns how many were compiled.
+    """
     codecache: Any = importlib.import_module("torch._inductor.codecache")
     helpers: Any = importlib.import_module("torch._inductor.runtime.triton_helpers")
     fresh: Any = getattr(importlib.import_module("torch._inductor.utils"), "fresh_cache")

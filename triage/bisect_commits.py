@@ -46,7 +46,7 @@ class CommitFindings:
     rows: tuple[Row, ...]
     is_introduced: bool | None = None  # a bug came in; False: it went away; None: both ends say the same
     first: Row | None = None
-    candidates: tuple[str, ...] = ()  # without `first`: the commits among which it is; the others could not be run
+    candidates: tuple[str, ...] = ()  # if `first` is not known: the commits that it may be, some of which cannot be run
 
     @property
     def conclusion(self) -> str:

@@ -92,7 +92,7 @@ def run_with_gradients(function: Callable[..., Any], values: Sequence[Any]) -> N
 
 
 def our_graphs(program: Program, *, has_gradients: bool) -> list[CompiledGraph]:
-    """Of a program: one, or forward and backward."""
+    """The graphs that refimpl compiles for a program: one, or a forward and a backward graph."""
     made: list[CompiledGraph] = []
 
     def backend(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
@@ -143,7 +143,9 @@ def row_of(program: str, direction: str, ours: CompiledGraph, theirs: InductorGr
 
 
 def rows_of(name: str, make: Callable[[], Program], *, is_fake: bool) -> list[dict[str, Any]]:
-    """Of one program, with fake tensors also without gradients. Raises ValueError where the two make another number of graphs."""
+    """The rows of one program: with gradients, and with fake tensors also without. Raises ValueError if the two compilers make
+    different numbers of graphs.
+    """
     found = []
     for has_gradients in (False, True) if is_fake else (True,):
         torch.manual_seed(0)

@@ -17,7 +17,7 @@ from fuzz.campaign.corpus import read_json
 
 
 def rows(corpora: Sequence[Path], notes: Mapping[str, Mapping[str, str]]) -> list[dict[str, Any]]:
-    """By status and bucket; counts of programs are added up."""
+    """One row per bucket, sorted by status and bucket. The counts of programs that corpora have of one bucket are added up."""
     found: dict[str, dict[str, Any]] = {}
     for corpus in corpora:
         for path in sorted((corpus / "findings").glob("*.json")):

@@ -221,7 +221,7 @@ def _of_kind(run: Measured, kind: str) -> dict[str, Measurements]:
 
 
 def realised(store: Store, backend: str) -> Iterator[str]:
-    """By how much the slowed cases were slower than the others of their run, as a check of the drill itself."""
+    """How much slower the slowed cases were than the others of their run. This checks the drill itself."""
     for percent in SLOWED:
         shifts = []
         for info in store.runs():

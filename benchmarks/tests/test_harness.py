@@ -124,7 +124,7 @@ def test_sides_that_a_row_lacks_are_added_to_it(clock: ClockState) -> None:
 
 @pytest.fixture
 def benchmarks(monkeypatch: pytest.MonkeyPatch, clock: ClockState) -> dict[str, Benchmark]:
-    """In the place of the real ones."""
+    """Benchmarks for a test, which take the place of the real ones."""
 
     def quick(words: int = 2, loud: bool = False):
         """Two words."""

@@ -1,4 +1,4 @@
-"""With which versions of torch known issues show: only what was compared counts."""
+"""The versions of torch that show a known issue: only versions whose programs were compared count."""
 
 from __future__ import annotations
 

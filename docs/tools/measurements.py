@@ -100,7 +100,7 @@ def _most_processes() -> int:
 
 
 def _of_speed(slower_percent: int, column: str) -> str:
-    """Of the verdicts on all programs, with history and the most processes."""
+    """A number of the verdicts on all programs, made with history and with the most processes."""
     wanted = ("all", str(_most_processes()), "True", str(slower_percent))
     keys = ("programs", "processes", "history", "slower_percent")
     (row,) = [row for row in rows_of("speed-verdicts.csv") if tuple(row[key] for key in keys) == wanted]

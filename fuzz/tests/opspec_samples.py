@@ -54,7 +54,7 @@ def draw_sample(name: str, seed: str, settings: Settings | None = None) -> Sampl
 
 @functools.cache
 def tallies() -> Mapping[str, Tally]:
-    """Of every specification."""
+    """The tally of every operator specification, by name."""
     return {name: _tally(name) for name in OPERATORS}
 
 

@@ -135,7 +135,7 @@ def test_a_full_disk_is_said_after_what_was_found(
 
 @pytest.mark.usefixtures("kept_workers")
 def test_an_interruption_shows_the_findings_that_wait_and_promises_nothing() -> None:
-    """Without a corpus. Each finding waits until the one worker has judged all programs."""
+    """The campaign has no corpus. Each finding waits until the one worker has judged all programs."""
     arguments = ["fuzz", "--subject", FAULTY, "--focus", "ops", "--workers", "1", "--count", "40"]
     done = run_here(*arguments, interrupted_at="fail_accuracy")
     said, out = done.stderr, done.stdout

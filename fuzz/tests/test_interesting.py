@@ -28,7 +28,7 @@ _SYMPTOM = Symptom(status="fail_accuracy", kind="output: number")
 
 
 def _exit_code(script: Path) -> int:
-    """Of the script in an interpreter of its own, as a reducer runs it."""
+    """The exit code of the script in an interpreter of its own, as a reducer runs it."""
     return subprocess.run([sys.executable, script], cwd=script.parent, check=False, capture_output=True).returncode
 
 

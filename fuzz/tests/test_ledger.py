@@ -77,7 +77,7 @@ def test_lines_of_the_program_can_be_asked_for() -> None:
 
 
 def test_a_scatter_is_reinplaced_only_where_something_is_written() -> None:
-    """Of a tensor that overlaps itself a scatter differs for another reason."""
+    """A scatter into a tensor that overlaps itself differs for another reason."""
     scatter = _bucket(
         operators=("slice_scatter",), source="def program(a, b):\n    v0 = a.slice_scatter(b, 1, 4, 5, 2)\n"
     )
@@ -230,7 +230,7 @@ def test_the_programs_of_entries_that_need_no_compiler_still_show_them(name: str
 
 @pytest.mark.parametrize("name", ["written-view-returned-twice", "results-of-one-computation"])
 def test_one_object_for_two_is_the_same_issue_where_it_is_differentiated(name: str) -> None:
-    """As an alias that is wrong: the gradients agree, whatever the number of objects."""
+    """It is the issue of wrong aliases: the gradients agree, whatever the number of objects."""
     if not torch.__version__.startswith("2.13."):
         pytest.skip(f"measured on torch 2.13, this is {torch.__version__}")
     torch._dynamo.reset()

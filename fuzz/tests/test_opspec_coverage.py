@@ -1,4 +1,4 @@
-"""Against OpInfo, torch's own list of operators: what is not covered has a reason, and what is covered has none."""
+"""Compares the vocabulary with OpInfo, torch's own list: an operator has a reason if and only if it is not covered."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class ValueReport:
     detail: str = ""  # "[1, 2] is 3.5, but should be 3.0 (...)"
     worst: WorstElement | None = None  # its `where` is filled in by the caller
     elements: int = 0
-    unstable: int = 0  # how many of them say nothing
+    unstable: int = 0  # elements that differ and say nothing, because eager's own runs differ there
     witnesses: Counter[str] = field(default_factory=Counter)  # witness -> number of elements it admitted
     explained: tuple[str, ...] = ()
     max_ulp: float | None = None  # None for integers

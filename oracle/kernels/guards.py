@@ -105,7 +105,7 @@ class _Guarding(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Not by a wrapper of torch around the handler, which imports Dynamo: that takes as long as torch itself."""
+        """False: torch would wrap the handler in a function that imports Dynamo, which takes as long as importing torch."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -138,7 +138,7 @@ def _can_guard(dtype: torch.dtype) -> bool:
 
 @contextmanager
 def guarding(state: GuardState) -> Iterator[None]:
-    """While open, torch.empty, torch.zeros and their like allocate in `state`."""
+    """While open, torch.empty, torch.zeros and similar functions allocate in `state`."""
     with _Guarding(state):
         yield
 

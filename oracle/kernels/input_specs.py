@@ -123,7 +123,7 @@ def parse_inputs(text: str) -> tuple[Spec, ...]:
 
 
 def _split(text: str) -> list[str]:
-    """At commas outside of brackets."""
+    """The parts of the text between commas that are outside of brackets."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter == "[") - (letter == "]")

@@ -317,7 +317,7 @@ class _Search:
     def _functionalization(self, seen: SeenInFront) -> Culprit:
         """A write or a view that AOT autograd rewrites.
 
-        One that is made in another way may hide what is wrong elsewhere. If others do so too, it is not certain which is wrong.
+        Making one in another way may hide a fault elsewhere. If making the others in another way hides it too, none is named.
         """
         parts = [Part(kind="functionalization", name=name) for name in seen.functionalized]
         cure = self.smallest_cure(parts)

@@ -170,7 +170,7 @@ class _Encoder:
 
 
 def _strided_fields(data: torch.Tensor, *, is_whole: bool = False, with_fill: bool = True) -> dict[str, Any]:
-    """Geometry and contents. `is_whole`: of the whole storage, since other tensors share it."""
+    """Geometry and contents of a tensor. `is_whole`: the contents of the whole storage, since other tensors share it."""
     spec: dict[str, Any] = {}
     offset = int(data.storage_offset())
     if not data.is_contiguous() or data.numel() == 0 or 1 in data.shape:

@@ -1,4 +1,4 @@
-"""A digest of the code that Inductor generates while a program is compiled, by which two runs are told to run the same code.
+"""A digest of the code that Inductor generates while a program is compiled. Two runs with equal digests run the same code.
 
 Comments, paths and names of cache files differ between runs of the same code, so they do not count.
 """

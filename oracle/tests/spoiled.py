@@ -15,7 +15,7 @@ from oracle.verdict import Verdict
 
 
 def verdict_on(source: str, change: Callable[[Any], Any]) -> Verdict:
-    """On a subject whose result is `change` of eager's. `source` is a program's, without its import of torch."""
+    """The verdict on a subject that returns `change(result)` of eager's. `source`: a program without its import of torch."""
     program = Program(name="t", source="import torch\n" + source)
     state, before = EagerState(make=lambda: instantiate(program)), snapshot()
     state.run(lambda stage: None, before)

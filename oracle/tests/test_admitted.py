@@ -42,7 +42,7 @@ def asked(eager: Sequence[Any], truth: Sequence[Any] | None = None, dtype: torch
 
 
 def held(witness: Witness, question: Question, answers: Sequence[Any]) -> list[bool]:
-    """Of an answer for each element, whether the witness admits it."""
+    """For each element, whether the witness admits the answer."""
     dtype = torch.complex128 if question.eager.is_complex() else torch.float64
     return witness.admitted(question).holds(torch.tensor(answers, dtype=dtype)).tolist()
 

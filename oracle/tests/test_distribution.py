@@ -71,7 +71,7 @@ def test_of_large_samples_a_part_is_looked_at_that_is_spread_evenly(monkeypatch:
 def test_two_samples_are_of_one_distribution_unless_chance_is_one_in_a_million(
     shift: float, sign: int, status: Status
 ) -> None:
-    """Of 1000 elements each, a distance of 0.1204."""
+    """For samples of 1000 elements each, this is a distance of 0.1204."""
     verdict = verdict_on(EVEN, EVEN + sign * shift)
     assert verdict.status is status
     if status is not Status.PASS:

@@ -59,7 +59,7 @@ def test_a_leaf_is_that_of_its_call_and_path(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*SINGLE, *SEVERAL])
 def test_a_run_that_drew_other_numbers_says_nothing_unless_it_has_another_seed(name: str) -> None:
-    """From the first call on that leaves another state."""
+    """This holds from the first call on that leaves another state of the generator."""
     like, run = calls(1.0, 2.0, 3.0, rng="abc"), calls(4.0, 5.0, 6.0, rng="axc")
     says_all = "seed" in name
     assert [found(name, run, call, like) for call in range(3)] == [[4.0], *([[5.0], [6.0]] if says_all else [[], []])]

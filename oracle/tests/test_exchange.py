@@ -127,7 +127,7 @@ FALLBACK = {"torch._inductor.config.fallback_random": True}
 
 
 def verdict_on(change: Callable[[Tensor], Tensor], *, by_values: bool, source: str = FACTOR) -> Verdict:
-    """On a subject that draws other numbers than eager, but for a run in which it is told to draw eager's."""
+    """The verdict on a subject that draws other numbers than eager, except in a run with `fallback_random`."""
 
     def backend(graph: Callable[..., tuple[Tensor, ...]], example_inputs: list[Tensor]) -> Callable[..., Any]:
         def run(*args: Tensor) -> tuple[Tensor, ...]:

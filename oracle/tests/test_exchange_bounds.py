@@ -83,7 +83,7 @@ def test_elements_that_are_not_finite_hide_nothing(number: float) -> None:
 
 @pytest.mark.parametrize(("blocks", "is_found"), [(12, False), (16, True)])
 def test_elements_at_the_ends_stand_out(blocks: int, *, is_found: bool) -> None:
-    """Of four levels, those in the middle go to both ends. A square rises by about 0.13."""
+    """Elements have four levels, and those of the middle levels move to the ends. A square rises by about 0.13."""
     subject = raised(raised(layout(0, 4), blocks // 2, low=1, high=0), blocks // 2, low=2, high=3)
     found = what_stands_out(subject, eager_runs(4))
     assert ("too often at the ends" in found) is is_found, found

@@ -295,11 +295,11 @@ def test_a_subject_that_returns_where_eager_raises_is_found():
 
 
 class BackendError(RuntimeError):
-    """As a compiler may raise in place of a RuntimeError."""
+    """An error that a compiler may raise in place of a RuntimeError."""
 
 
 class UserError(Exception):
-    """As a program may define."""
+    """An error that a program may define."""
 
 
 class NarrowUserError(UserError):

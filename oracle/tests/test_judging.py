@@ -1,4 +1,4 @@
-"""From findings to a verdict: what eager owes first, what a verdict says, which calls are compared with which."""
+"""How findings become a verdict: what eager must do first, what a verdict says, which calls are compared with which."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ print(peak_memory(lambda: None))
 
 
 def test_peak_memory_sees_what_is_freed_again() -> None:
-    """In a process of its own: here, memory that earlier tests gave back would be counted against it."""
+    """The measurement has a process of its own: here it could use memory that earlier tests freed, which would not count."""
     done = subprocess.run([sys.executable, "-c", PEAKS], capture_output=True, text=True, check=True, timeout=120)
     allocating, nothing = (None if line == "None" else int(line) for line in done.stdout.split())
     assert allocating is None or 60 << 20 <= allocating < 200 << 20

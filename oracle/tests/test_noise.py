@@ -330,7 +330,7 @@ def test_results_stay_where_the_function_ends(function: Any, least: float, most:
 
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 def test_what_is_left_of_a_difference_from_one_moves_by_a_rounding_of_one(approximate: str) -> None:
-    """Of float64 there is no wider computation that would tell eager's own error: relative to the result it is large."""
+    """No wider dtype shows eager's own error in float64, and relative to the result it is large."""
     x = torch.tensor([-4.75, -3.0, 2.0, -9.0, 30.0, -torch.inf], dtype=torch.float64)
     calls = (
         lambda: torch.nn.functional.gelu(x, approximate=approximate),

@@ -77,7 +77,7 @@ def test_gradients_of_inputs_and_parameters_are_seen_and_missing_ones_are_none()
 
 
 def test_one_result_returned_twice_has_the_gradient_of_two_equal_results() -> None:
-    """Else a subject that returns one object for two, or two for one, would show other gradients, not other objects."""
+    """Otherwise a subject that returns one object for two would show other gradients, and not that objects differ."""
     inputs = "def inputs(call): return (torch.arange(4.0).requires_grad_(),), {}\n"
     gradients = []
     for body in ("    y = x * 2\n    return y, y, x * 3\n", "    return x * 2, x * 2, x * 3\n"):

@@ -120,7 +120,7 @@ def _least_of_lists_in_place(zeros: torch.Tensor, others: torch.Tensor) -> torch
 
 @pytest.mark.parametrize("least", [_bounded_in_place, _least_in_out, _least_of_lists, _least_of_lists_in_place])
 def test_operators_that_write_take_scalar_loops(least: Callable[..., torch.Tensor]) -> None:
-    """Of two zeros the vector loop takes the second, the scalar one, to which the last element falls here, the first."""
+    """The vector loop returns the second of two zeros. The scalar loop, here for the last element, returns the first."""
 
     def is_negative() -> list[bool]:
         return least(torch.zeros(17), torch.full((17,), -0.0)).signbit().tolist()
@@ -285,7 +285,7 @@ def test_of_integers_other_kernels_excuse_no_third_value() -> None:
 
 
 def test_other_kernels_compute_attention_by_its_formula() -> None:
-    """Of two scores that are NaN eager's kernel on a CPU makes zeros, of sixteen NaN."""
+    """Eager's kernel on a CPU returns zeros for two scores that are NaN, and NaN for sixteen."""
 
     def attention() -> torch.Tensor:
         query, key = torch.tensor([[math.nan], [1.0]])[None, None], torch.ones(1, 1, 2, 1)

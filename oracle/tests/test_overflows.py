@@ -170,7 +170,9 @@ def test_a_wrong_product_in_float64_is_wrong_beside_one_that_overflows(factor: f
 
 
 def test_gradients_that_one_kernel_gives_unasked_and_another_leaves_out_are_no_sums() -> None:
-    """Of grouped convolutions of volumes: in float32 the weight's beside that of the bias, in float64 the latter alone."""
+    """A grouped convolution of volumes returns the gradient of the weight beside that of the bias in float32, and only the latter
+    in float64.
+    """
     x, weight = torch.ones(3, 4, 1, 3, 2), torch.full((2, 2, 1, 3, 1), LARGEST)
     bias = torch.zeros(2, requires_grad=True)
 

@@ -17,7 +17,7 @@ SINGLE = TABLE[torch.float32]
 
 
 def of_errors(*errors: float, truth: float = 2.0, dtype: torch.dtype = torch.float64) -> Rmse:
-    """Of a subject with these errors, beside an eager with half of them."""
+    """The Rmse of a subject with these errors, where eager has half of each error."""
     error, base = torch.tensor(errors, dtype=dtype), torch.full((len(errors),), truth, dtype=dtype)
     return rmse_of(base + error / 2, base + error, base, without=NONE_LEFT_OUT)
 

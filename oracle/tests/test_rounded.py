@@ -56,7 +56,9 @@ RESIZED = (
 
 @pytest.mark.parametrize("count", range(8, 15))
 def test_numbers_that_rounding_alone_tells_apart_may_be_one(count: int) -> None:
-    """Of 10 numbers eager makes 18, and noise more: who rounds each of them once has 10, and nobody less."""
+    """Eager returns 18 different numbers for 10, and noise returns more. A subject that rounds each once returns 10; fewer are
+    wrong.
+    """
     status = verdict_on(RESIZED, lambda output: torch.linspace(0, 3, count)).status
     assert (status is Status.FAIL_METADATA) is (count < 10)
 

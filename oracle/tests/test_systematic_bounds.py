@@ -24,7 +24,7 @@ def alternating(elements: int) -> Tensor:
 
 
 def grid(elements: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """As many numbers of the dtype from 1 on, of even and odd last bits; of one sign, in float64."""
+    """Every fifth number of the dtype from 1 on, so that last bits are even and odd, as float64."""
     return 1 + TABLE[dtype].eps * 5 * torch.arange(elements).double()
 
 
@@ -46,7 +46,7 @@ def report_of(
     dtype: torch.dtype = torch.float32,
     sign: Tensor | float = 1.0,
 ) -> SystematicReport:
-    """Of a subject that is `ulps` from eager, whose errors are `error`, up and down in turn. `noise` moves eager by ULPs."""
+    """The report on a subject `ulps` from eager. Eager's errors are `error`, up and down in turn; `noise` moves eager by ULPs."""
     values = grid(elements, dtype) * sign
     truth = values + TABLE[dtype].eps * error * alternating(elements)
     runs = [moved(values, run, dtype) for run in noise]
@@ -58,7 +58,7 @@ def report_of(
 
 @pytest.mark.parametrize(("share", "rule"), [(0.112, None), (0.118, Rule.BIAS)])
 def test_a_bias_is_more_than_a_tenth_of_an_ulp_and_five_standard_errors(share: float, rule: Rule | None) -> None:
-    """Of 16 384 elements one standard error is 0.003 ULP."""
+    """One standard error of 16 384 elements is 0.003 ULP."""
     assert report_of(first(share, MANY)).rule is rule
     assert report_of(-first(share, MANY)).rule is rule
 
@@ -186,7 +186,7 @@ def test_equal_truths_are_one_piece_of_evidence() -> None:
 def test_a_half_is_coarse_where_a_quarter_errs_twice_as_much_as_rounding(
     share: float, error: float, rule: Rule | None
 ) -> None:
-    """Of 1024 elements. Where the subject is not eager's, it is on the other side of the truth."""
+    """There are 1024 elements. Where the subject differs from eager, it is on the other side of the truth."""
     size, both = 1 << 10, alternating(1 << 10)
     values = 1 + 2.0**-10 * torch.arange(size).double()
     truth = values + 2.0**-10 * error * both

@@ -35,7 +35,7 @@ def program(x):
 
 
 def verdict_on(source: str, function: Callable[..., Any], *calls: Call) -> tuple[Verdict, EagerState]:
-    """On a compiler that runs `function` in place of every graph."""
+    """The verdict on a compiler that runs `function` in place of every graph."""
     program = Program(name="t", source=source, calls=calls or (Call(),))
     state = EagerState(make=lambda: instantiate(program))
     subject = of_callable(lambda gm, example_inputs: lambda *args: (function(*args),))

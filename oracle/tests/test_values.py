@@ -228,7 +228,7 @@ def test_loud_noise_is_not_multiplied() -> None:
 
 
 def test_loud_noise_lends_nothing() -> None:
-    """Of a tensor whose other elements it moves by 0.5, one that it moves by 0.01."""
+    """It moves two elements by 0.5 and the third by 0.01: the third gets no room from the others."""
     moved = torch.tensor([1.5, 1.5, 1.01])
     runs = GivenRuns(noise=lambda: [torch.ones(3)], loud_noise=lambda: [moved])
     assert not compare_values(torch.ones(3), torch.tensor([1.0, 1.0, 1.1]), runs).is_right

@@ -249,7 +249,7 @@ class ModuleState(NamedTuple):
 
     @classmethod
     def of(cls, module: torch.nn.Module) -> ModuleState:
-        """Found by walking through the module."""
+        """The state of a module. This walks through all of its modules."""
         named = parameters_and_buffers(module)
         training = tuple([each.training for each in module.modules()])
         return cls(names=tuple(named), values=list(named.values()), training=training)

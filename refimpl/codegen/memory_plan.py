@@ -244,7 +244,7 @@ def needs_view(buffer: Buffer, donor: Buffer) -> bool:
 
 
 def _bytes(buffer: Buffer) -> int:
-    """With a guess for symbols: only for choices."""
+    """Bytes of the buffer. Symbolic sizes are guessed, so use the number for choices only."""
     return guess(product(buffer.shape)) * buffer.dtype.itemsize
 
 

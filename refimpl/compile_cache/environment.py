@@ -66,7 +66,7 @@ def source_hash() -> str:
 
 
 def _start_of_process() -> float:
-    """When `logging` was loaded, which torch does before anything of refimpl is."""
+    """The time when `logging` was imported. torch imports it before refimpl is imported."""
     record = logging.makeLogRecord({})
     return record.created - record.relativeCreated / 1000
 

@@ -26,7 +26,7 @@ def test_importing_the_package_loads_neither_torch_nor_a_module_of_ours() -> Non
 
 
 def test_a_name_loads_the_parts_it_needs() -> None:
-    """In one process, from the names that need little to those that need much."""
+    """One process loads all names, those that need the fewest parts first."""
     parts = {
         f"refimpl.{part}" for part in ("aot", "backends", "capture", "codegen", "export", "functionalize", "trace")
     }

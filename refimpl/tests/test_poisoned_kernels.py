@@ -95,7 +95,7 @@ def _work(function: Any, way: Way, *shapes: tuple[int, ...]) -> Work:
     [("raises", (REFUSED, REFUSED)), ("shape", (NOTHING, REFUSED)), ("dtype", (NOTHING, REFUSED))],
 )
 def test_the_operator_itself_says_that_a_kernel_is_wrong(poison: Poison, changed: tuple[str, str], way: Way) -> None:
-    """With static sizes the trace has the shape and the dtype that the operator gives. No size of it can become a symbol."""
+    """With static sizes the trace takes shape and dtype from the operator's result. None of its sizes can become a symbol."""
     work = _work(lambda a, b: a[:, :1] * (a @ b).shape[1], way, (2, 3), (3, 4))
     plain = reach(work)
     assert plain is not None

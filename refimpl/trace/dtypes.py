@@ -80,7 +80,7 @@ def common_dtype(*operands: Any) -> torch.dtype:
 def common_dtype_of(
     with_dimensions: Iterable[torch.dtype], without: Iterable[torch.dtype], numbers: Iterable[Any]
 ) -> torch.dtype:
-    """As `common_dtype`, from the dtypes of tensors with dimensions and of 0-dim tensors, and from numbers."""
+    """Like `common_dtype`, but takes the dtypes of tensors with dimensions and of 0-dim tensors, and numbers."""
     tensors = _combine(_highest(with_dimensions), _highest(without))
     return _combine(tensors, _highest(map(_dtype_of_number, numbers))) or torch.get_default_dtype()
 
@@ -139,7 +139,7 @@ def _is_complex(arg: Any) -> bool:
 
 @functools.cache
 def _is_elementwise(func: Any) -> bool:
-    """By the tag of any of its overloads, because overloads with `out=` and `_foreach_` ops lack it."""
+    """Whether any overload of the operator has the tag `pointwise`. Overloads with `out=` and `_foreach_` ops lack it."""
     if not isinstance(func, OpOverload) or func.namespace != "aten":
         return False
     name = func.overloadpacket.__name__.removeprefix("_foreach_")

@@ -82,7 +82,7 @@ def test_what_is_not_substituted_stays(source: str, expected: object) -> None:
 
 
 def test_relative_imports_of_the_harness_are_resolved() -> None:
-    """In modules of the installed torch, which may import one another so; a test file has no package."""
+    """Modules of the installed torch may import one another relatively; a test file has no package."""
     source = "from . import proxy_tensor\nfrom .proxy_tensor import make_fx as found\nother = proxy_tensor.make_fx"
     substitute = object()
     names = Names({MAKE_FX: substitute})

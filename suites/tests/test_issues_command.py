@@ -93,7 +93,7 @@ def test_a_wrong_word_is_refused_with_what_is_expected(words: list[str], message
 
 
 def run_alone(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """In an interpreter of its own, which finds no module beside the installed ones."""
+    """Run the script in an interpreter of its own, which finds installed modules only."""
     path = folder / "script.py"
     path.write_text(script)
     command = [sys.executable, "-I", str(path)]

@@ -142,7 +142,7 @@ source = "def program(): pass"
     ],
 )
 def test_a_program_that_differs_does_so_without_a_cpp_compiler_too(name: str, backend: str) -> None:
-    """On the torch version that expectations were measured with; a fixed bug shows here first."""
+    """The installed torch is the one that expectations were measured with. A bug that is fixed shows here first."""
     if not torch.__version__.startswith("2.13."):
         pytest.skip(f"measured on torch 2.13, this is {torch.__version__}")
     torch._dynamo.reset()

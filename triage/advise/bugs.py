@@ -147,7 +147,7 @@ def _conditions(pattern: FindingPattern, program: Program) -> list[str] | None:
 
 
 def _standing(ledger: Ledger, issue: KnownIssue, old: str, new: str) -> str:
-    """In which of two minor versions the entry was seen."""
+    """Says in which of two minor versions of torch the issue was seen."""
     shown = ledger.torch_versions(issue)
     both = dict.fromkeys((old, new))
     known = [minor for minor in both if ledger.is_measured(issue, minor)]

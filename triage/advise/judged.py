@@ -41,7 +41,7 @@ class Comparison:
 
     @property
     def is_other(self) -> bool:
-        """Whether something that a caller sees differs by more than rounding. How a run ends is told as an error."""
+        """Whether something that a caller sees differs by more than rounding. A run that ends early is reported as an error."""
         return self.is_told and self.verdict is not None and self.verdict.status.is_finding
 
     @property

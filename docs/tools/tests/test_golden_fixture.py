@@ -60,7 +60,9 @@ def test_a_gpu_test_is_skipped_with_a_reason_where_there_is_none(project: Path):
 
 
 def test_the_logger_of_torchs_traces_has_no_handler_of_pytest(project: Path):
-    """With one, torch prints every graph it makes. It also sets its logger up anew in a module, and the next is spared again."""
+    """With such a handler torch prints every graph that it makes. A module may make torch set its logger up again: the next
+    module has no handler either.
+    """
     set_up = "import logging\nlog = logging.getLogger('torch.__trace')\n"
     test = "def test_it():\n    assert log.handlers == []\n    log.propagate = False\n"
     (project / "test_sample.py").write_text(f"{set_up}log.propagate = False\n{test}", encoding="utf-8")

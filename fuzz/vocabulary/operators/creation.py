@@ -16,7 +16,7 @@ _REAL_DTYPE = maybe_dtype("float64", "int64", "int32", "float32", chance=0.4)
 
 
 def _size(builder: CallBuilder) -> Items:
-    """Of sizes of the program's pool."""
+    """A size of up to two dimensions, each from the program's pool of sizes."""
     draw = builder.draw
     return Items(tuple(draw.choice(builder.scene.sizes) for _ in range(draw.integer(0, 2))), "tuple")
 

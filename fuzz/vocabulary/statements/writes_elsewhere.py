@@ -109,7 +109,7 @@ def reshaped_in_place(draw: Draw, scene: Scene) -> Drawn:
 
 
 def behind_autograd(draw: Draw, scene: Scene) -> Drawn:
-    """Through `.data` and `.detach()`: nothing that autograd has saved changes unseen."""
+    """Write through `.data` or `.detach()`, so that nothing that autograd has saved changes unseen."""
     how = draw.choice(("detach", "data", "detach"))
 
     def fits(tensor: torch.Tensor) -> bool:

@@ -89,7 +89,7 @@ def masked(draw: Draw, scene: Scene) -> Drawn:
 
 
 def indexed(draw: Draw, scene: Scene) -> Drawn:
-    """By positions: each at most once, unless what is written is added and the sum is exact."""
+    """Write to rows by index. Indices are distinct, unless the written numbers are added and their sum is exact."""
     name = scene.target(lambda tensor: has_dims(tensor) and not is_float8(tensor))
     if name is None:
         return None

@@ -231,7 +231,7 @@ def sum_rules(add_up: Sum) -> dict[Any, Rule]:
 
 
 def _exp(x: Tensor) -> Tensor:
-    """By exp2. The product `x * log2(e)` is made wide, or left out of the power: its rounding costs |x| units otherwise."""
+    """The exponential by exp2. A rounded `x * log2(e)` costs |x| units, so it is computed in float64, or x is reduced first."""
     if x.dtype is not torch.float64:
         return torch.exp2(x.double() * math.log2(math.e))
     power = torch.round(x * math.log2(math.e))

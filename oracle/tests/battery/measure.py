@@ -32,7 +32,7 @@ class Seen:
 
 
 def is_as_claimed(entry: Entry) -> bool:
-    """Of a wrong subject: wrong beyond what rounding does. Of a right one: not bit for bit eager."""
+    """Whether a wrong subject differs by more than rounding does, and a right one differs from eager in some bit."""
     assert isinstance(entry.case, Program)
     honest, truth = _honest(entry.case), _truth(entry.case)
     subject = _seen(instantiate(entry.case), entry.wrap)

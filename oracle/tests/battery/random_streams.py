@@ -100,7 +100,7 @@ def _nan_in_one(value: Tensor) -> Tensor:
 
 
 def random_streams() -> Iterator[Entry]:
-    """With `rng="own"`."""
+    """Entries for subjects that draw random numbers of their own: programs with `rng="own"`."""
     changes: dict[str, tuple[Change, tuple[str, ...]]] = {
         "reversed": (lambda v: v.flip(0), ("small_noise", "noise_in_rows", "bernoulli", "dropout", "normal")),
         "negated": (torch.neg, ("small_noise", "scaled_uniform", "dropout", "normal", "two_draws")),

@@ -156,7 +156,7 @@ STREAMS = 8  # tests of distributions alarm by chance, if they do: the more stre
 
 
 def _uniform(like: Tensor) -> Tensor:
-    """Between 0 and 1, neither of them met."""
+    """Uniform random numbers between 0 and 1, both excluded."""
     return (torch.randint(0, 2**32, like.shape, dtype=torch.int64).double() + 0.5) / 2**32
 
 

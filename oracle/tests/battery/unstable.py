@@ -35,9 +35,9 @@ PERTURBATION = 2.0  # units of the last place by which each argument moves
 
 
 def unstable_elements(target: Target, args: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Of each leaf of the result: where it hangs on a rounding of the arguments, and by how much it moves there.
+    """For each leaf of the result, the elements that depend on a rounding of the arguments, and how far each element moves.
 
-    Of integers, flags and Python numbers that is where one run differs; of floats where runs lie 10% apart.
+    Runs on rounded arguments differ there: at all for integers, bools and Python numbers, by more than 10% for floats.
     """
     generator = torch.Generator().manual_seed(5)
 
@@ -81,7 +81,7 @@ def unstable_replaced(answer: Answer) -> Wrap:
 
 
 def _worst_candidate(target: Target) -> Target:
-    """In range, and an index that no rounding takes: where the products are smallest."""
+    """Returns an index that is in range and that no rounding makes the largest: that of the smallest product."""
 
     def run(a: Tensor, b: Tensor) -> Any:
         index = target(a, b)

@@ -219,7 +219,7 @@ class _Pruning:
         return new if call is None else self._laid_out_by_operands(call, new)
 
     def _laid_out_by_operands(self, call: Decomposed, new: torch.fx.Node) -> torch.fx.Node:
-        """With the strides that the undecomposed kernel gives for the operands that there are now."""
+        """The node with the strides that the undecomposed kernel gives its result for the operands of this backward."""
         now: dict[int, torch.Tensor] = {}
         for operand in pytree.tree_leaves((call.args, call.kwargs)):
             node = self.uses.get(operand.number) if isinstance(operand, Operand) else None

@@ -33,7 +33,7 @@ class SpecifiedSizes(SizeHistory):
     asked: dict[str, None] = field(default_factory=dict)  # sources of integers that capture has read
 
     def policy(self, source: Hashable, tensor: torch.Tensor) -> InputPolicy:
-        """As specified."""
+        """The specified policy of a tensor. If there is none, all of its sizes are static."""
         known = self.policies.get(id(tensor))
         return InputPolicy({dim: DimSpec.static() for dim in range(tensor.dim())}) if known is None else known
 
@@ -44,7 +44,7 @@ class SpecifiedSizes(SizeHistory):
         return self.promise(source) is not None
 
     def promise(self, source: Hashable) -> DimSpec | None:
-        """As specified."""
+        """The specified size of an integer; None if there is none."""
         return self.numbers.get(source.name) if isinstance(source, Source) else None
 
 

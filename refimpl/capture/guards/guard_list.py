@@ -190,7 +190,7 @@ def _keys(value: str, seen: list[Any], constant: Constant) -> str:
 
 
 def _classes_of(keys: Sequence[Any]) -> list[Any]:
-    """By id, because `==` of classes may call a metaclass."""
+    """The ids of the classes of keys, because `==` of classes may call a metaclass."""
     return [_classes_of(key) if type(key) is tuple else id(type(key)) for key in keys]
 
 

@@ -44,8 +44,8 @@ class Source(ABC):
 
     @abstractmethod
     def expression(self, base: str, constant: Callable[[Any], str]) -> str:
-        """Python that reads it. `base`: the expression of the base; `constant`: gives a name to an object that the segment
-        keeps.
+        """A Python expression that reads the object. `base`: the expression of the base; `constant`: names an object that the
+        segment keeps.
         """
 
     def __str__(self) -> str:

@@ -77,7 +77,7 @@ def _load(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: di
 
 @TRANSFORM_RULES.of(wraps_transformed)
 def _wraps(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """As functools.wraps. What it leaves out are marks of torch.compile, which a function made here does not have."""
+    """Like functools.wraps. Torch's own also leaves out marks of torch.compile, but a function made here has none."""
     return PartialValue(ObjectValue(functools.update_wrapper), [], {"wrapped": args[0]})
 
 

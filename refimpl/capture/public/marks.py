@@ -1,6 +1,6 @@
 """Marks that users set and capture reads. It imports nothing, so that every part of capture can import it.
 
-Counterpart: attributes that torch/_dynamo/decorators.py sets; torch/_dynamo/trace_rules.py _allowed_callable_ids and its like
+Counterpart: attributes that torch/_dynamo/decorators.py sets; torch/_dynamo/trace_rules.py _allowed_callable_ids and similar sets
 """
 
 from __future__ import annotations

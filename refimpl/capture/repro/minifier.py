@@ -51,7 +51,7 @@ def minifier(
     skip_sanity: bool = False,
     max_granularity: int | None = None,
 ) -> tuple[fx.GraphModule, Inputs]:
-    """A smaller graph, with inputs, of which `module_fails(graph module, inputs)` is true, as it is of the given one.
+    """Find a smaller graph that still fails: `module_fails(graph_module, inputs)` is true for it, as for the given graph.
 
     It has fewer nodes or outputs: its last calls are cut off, parts of it become inputs with the values that they had, and unused
     nodes and inputs are removed. dump_state is called with each smaller one.
@@ -145,7 +145,7 @@ def _copy_of(candidate: _Candidate) -> tuple[fx.Graph, list[Any], dict[str, fx.N
 
 
 def _pruned(graph: fx.Graph, inputs: list[Any]) -> _Candidate:
-    """Without calls and inputs that nothing uses. Calls that write to a tensor stay."""
+    """Remove calls and inputs that nothing uses. Calls that write to a tensor stay."""
     for node in reversed(list(graph.nodes)):
         if not node.users and node.op not in ("placeholder", "output") and not _writes(node):
             graph.erase_node(node)

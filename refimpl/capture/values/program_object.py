@@ -297,7 +297,7 @@ class InsideValue(SequenceValue):
         self.owner = owner
 
     def rebuilt(self, emitter: Any) -> str:
-        """The object itself, for an iterator over it."""
+        """The expression of the object itself: an iterator over its items is rebuilt as an iterator over the object."""
         if not is_native_method(in_mro(self.owner.class_of(), "__iter__"), self.owner.class_of()):
             raise GraphBreak("cannot_rebuild", kind=f"part of a {self.owner.kind}")
         return emitter.expression(self.owner)

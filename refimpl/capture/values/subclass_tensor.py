@@ -188,7 +188,7 @@ class SubclassTensorValue(TensorValue):
 
 
 def overriding_method(operation: Any, operands: Sequence[Value]) -> tuple[Any, ...] | None:
-    """The special method in Python that a class of tensors has for an operator: its name, the operand whose it is, the others.
+    """The special method in Python that a class of tensors has for an operator: its name, the operand of that class, the others.
 
     None where torch's own operator runs.
     """

@@ -337,7 +337,7 @@ def _extremum(a: Any, b: Any, propagate_nan: Any, *, is_maximum: bool) -> Value:
 
 
 def maximum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE) -> Value:
-    """Without propagation of NaN it is the other operand, as on the device. The interpreter always propagates NaN."""
+    """The larger operand. Without `propagate_nan` a NaN gives the other one, as on a device; Triton's interpreter gives NaN."""
     return _extremum(x, y, propagate_nan, is_maximum=True)
 
 

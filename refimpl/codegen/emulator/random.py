@@ -71,7 +71,7 @@ def randint(seed: Any, offset: Any, n_rounds: int = ROUNDS) -> Value:
 
 
 def uint_to_uniform_float(x: Value) -> Value:
-    """In [0, 1): the sign folded away, the rest scaled."""
+    """Random numbers in [0, 1) from random integers: negative ones are folded to positive ones, and all are scaled."""
     signed = cast(x, int32, bitcast=True).data
     folded = torch.where(signed < 0, -signed - 1, signed)
     return mul(Value(folded, int32), 4.6566127342e-10)

@@ -360,7 +360,7 @@ def test_a_bool_that_decides_is_still_refused() -> None:
 
 @pytest.mark.parametrize("front_end", [refimpl.compile, torch.compile], ids=["refimpl", "torch"])
 def test_nodes_of_a_captured_graph_keep_their_lines(front_end: Callable[..., Any]) -> None:
-    """So do those of the backward graph, which have the line of what they are the gradient of."""
+    """Nodes of the backward graph have the line of the forward node whose gradient they compute."""
     lines: dict[str, str] = {}
 
     def compiler(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:

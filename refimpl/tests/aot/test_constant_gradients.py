@@ -159,7 +159,7 @@ def test_of_wrapper_subclasses_too(backward: str) -> None:
 
 @pytest.mark.parametrize("kinds", [(False, True), (True, False), (True, True)])
 def test_gradients_given_unread_beside_wrapper_subclasses(kinds: tuple[bool, bool]) -> None:
-    """Of `x ** 0` they are zeros, and not none."""
+    """The gradients of `x ** 0` are zeros, not None."""
 
     def run(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         return x**0, x * y, y**0

@@ -38,7 +38,7 @@ def _eager(name: str, requires_grad: bool, writes: bool, calls: int = 1) -> Seen
 
 @pytest.mark.parametrize(("program", "way", "requires_grad"), [one for p in programs_of("aot") for one in _cases(p)])
 def test_program_agrees_with_eager(program: Program, way: str, requires_grad: bool) -> None:
-    """At the first call, and at a second one whose results are written to."""
+    """This holds for the first call, and for a second one whose results are written to."""
     compiled = compile_aot(program.build(), **WAYS[way])
     with refusal(program, f"aot.{way}"):
         for writes in (False, True):

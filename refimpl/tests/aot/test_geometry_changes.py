@@ -59,8 +59,8 @@ WINDOWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", WINDOWS)
-def test_what_is_written_by_place_lies_in_memory_as_before(name: str, *, dynamic: bool) -> None:
-    """Random numbers are drawn in the order of memory, and results laid out like it."""
+def test_a_write_to_windows_keeps_the_strides_of_the_input(name: str, *, dynamic: bool) -> None:
+    """Random numbers are drawn in the order of memory, and results have the input's strides."""
 
     def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         WINDOWS[name](x).zero_()

@@ -129,7 +129,7 @@ PARTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("backend", ["eager", "triton"])
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_a_gradient_follows_what_arrives_of_a_decomposed_kernel(name: str, backend: str, dtype: torch.dtype) -> None:
-    """Where one result's gradient alone arrives, that may lie otherwise than the sum which was traced."""
+    """If only one result has a tangent, its gradient may have other strides than the sum that was traced."""
 
     def program(x: torch.Tensor) -> list[torch.Tensor]:
         y = ELEMENTWISE[name](x.permute(2, 0, 1))

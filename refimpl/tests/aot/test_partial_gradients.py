@@ -263,7 +263,7 @@ def test_a_gradient_that_reads_nothing_is_given(dynamic: bool) -> None:
 
 
 class Masks(torch.autograd.Function):
-    """Of two results; nothing is made of what does not arrive for the first."""
+    """A function with two differentiable results. Its backward gets None, not zeros, for a missing tangent."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, *others: Any) -> Any:

@@ -166,7 +166,7 @@ COMPUTED: dict[str, Program] = {
 @pytest.mark.parametrize("is_decomposed", [False, True])
 @pytest.mark.parametrize("name", COMPUTED)
 def test_views_of_a_result_follow_a_write_to_it(name: str, is_decomposed: bool) -> None:
-    """Also where kernels made the result as a view that autograd takes for none: gradients come through the write."""
+    """This holds also if kernels return a view that autograd does not know as one: gradients flow through the write."""
 
     def program(x: Tensor) -> tuple[Tensor, ...]:
         y = COMPUTED[name](x)

@@ -464,7 +464,7 @@ class Scaled(Tensor):
 
 
 class Rounded(torch.autograd.Function):
-    """To quarters; gradients go straight through."""
+    """Rounds to quarters. The gradient is passed on unchanged."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Any:

@@ -47,7 +47,7 @@ def _unwatched(view: Tensor) -> None:
 
 
 def _gradients(program: Program, watch: Callable[[Tensor], None], *, of_base: bool = False) -> list[Tensor | None]:
-    """Of a leaf and of the view, where it is retained."""
+    """The gradients of a leaf, of a view and of its base; None for a view or base that does not retain its gradient."""
     leaf = torch.arange(1.0, 5, requires_grad=True)
     base = leaf * 3
     view = base[1:]

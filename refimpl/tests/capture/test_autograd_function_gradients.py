@@ -65,7 +65,7 @@ class Cubed(torch.autograd.Function):
 
 
 class Exponential(torch.autograd.Function):
-    """In the form with setup_context, and a default."""
+    """A Function with `setup_context`, and with a default argument."""
 
     @staticmethod
     def forward(x: Any, scale: float = 2.0) -> Any:

@@ -231,7 +231,7 @@ def steps_behind_autograd(w: Any) -> None:
 def test_leaves_may_be_written_by_the_program_before_the_backward(
     program: Any, write: Any, backend: Any, *, is_parameter: bool
 ) -> None:
-    """Where eager keeps nothing of them; where it does, both refuse the backward, or are wrong if nobody is told."""
+    """If eager saves one, both refuse the backward, or both compute with its new values if autograd does not see the write."""
     results: list[Any] = []
     for run in (program, with_options(program, CaptureOptions(backend=backend))):
         w = torch.tensor([0.5, -1.0, 2.0]).requires_grad_()

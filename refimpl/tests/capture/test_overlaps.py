@@ -138,7 +138,7 @@ def test_updates_of_shared_places_are_refused_by_name(program: Callable[[Any], A
 
 
 def norm(m: Any, mean: int, variance: int, *, weight: int = 12, bias: int = 15, training: bool = True) -> Any:
-    """Of two rows of three channels in the first six places, with operands of three from these places on."""
+    """Batch norm of the first six elements as two rows of three channels. Its operands are three elements from these on."""
     operands = [m[begin : begin + 3] for begin in (mean, variance, weight, bias)]
     return torch.nn.functional.batch_norm(m[:6].view(2, 3), *operands, training=training)
 

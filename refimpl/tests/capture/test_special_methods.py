@@ -526,7 +526,7 @@ def test_whether_an_object_has_what_is_deleted_is_guarded() -> None:
 
 @pytest.mark.parametrize("is_inside", [False, True])
 def test_the_state_of_another_device_s_autocast_is_guarded(is_inside: bool) -> None:
-    """Also inside of a region for one device, and where the other device does not exist."""
+    """This holds also inside an autocast region for one device, and if the other device does not exist."""
 
     def program(x: Tensor) -> Any:
         with torch.autocast("cpu", enabled=is_inside):

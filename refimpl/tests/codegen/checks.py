@@ -112,7 +112,7 @@ def check(
 
 
 def check_agreement(function: Any, compiled: Any, arguments: Sequence[Any], tolerance: float = 0.0) -> None:
-    """Of outputs and of the gradients of the sum of their squares."""
+    """Compare outputs, and the gradients of the sum of their squares."""
     expected, actual = pytree.tree_leaves(function(*arguments)), pytree.tree_leaves(compiled(*arguments))
     assert len(expected) == len(actual)
     for a, b in zip(expected, actual, strict=True):

@@ -27,7 +27,7 @@ _MACHINE = Machine(device="a GPU", capability="9.0", torch="2.13.0", triton="3.7
 
 
 class _Bench:
-    """In the place of a clock: runs every trial, and says that one of them is the fastest."""
+    """Takes the place of a clock: runs every trial, and says that one of them is the fastest."""
 
     def __init__(self, fastest: int) -> None:
         self.fastest = fastest

@@ -37,7 +37,7 @@ def compiled_template(
     strict: bool = True,
     contractions: Contractions = "template",
 ) -> tuple[Any, Compiler]:
-    """By kernels on the emulator, which looks for races as well; and what was compiled."""
+    """The function compiled to kernels on the emulator, which also looks for races, and the compiler with what it compiled."""
     compiler = Compiler(strict=strict, options=CodegenOptions(contractions=contractions))
     return compiler.compile(function, dynamic=dynamic), compiler
 
@@ -132,7 +132,7 @@ def _bias(dtype: torch.dtype) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", [*HALF_AND_FLOAT, torch.int64, torch.uint8], ids=str)
 @pytest.mark.parametrize(("alpha", "beta"), [(1, 1), (2, 0), (-3, 2), (0, 1)])
 def test_sums_with_factors(dtype: torch.dtype, alpha: int, beta: int) -> None:
-    """With beta = 0 what is added is not read, NaN included."""
+    """With beta = 0 the added tensor is not read, so its NaN do not count."""
     a, b = values(7, 18).mul(4).to(dtype), values(18, 5, seed=1).mul(4).to(dtype)
     bias = _bias(dtype) if dtype.is_floating_point and beta == 0 else torch.arange(5).to(dtype)
 
@@ -172,7 +172,7 @@ def test_a_layer_is_one_kernel() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_the_product_is_rounded_before_what_follows(dtype: torch.dtype) -> None:
-    """As in eager: equal to what is stored, bit by bit."""
+    """The rounded product is bit for bit equal to the one that is stored, as in eager."""
 
     def function(a: torch.Tensor, b: torch.Tensor) -> Any:
         product = a @ b
@@ -232,7 +232,7 @@ def test_what_has_no_exact_kernel_is_called() -> None:
 def test_large_products_are_calls_unless_asked_for(
     contractions: Contractions, size: int, calls: int, monkeypatch: pytest.MonkeyPatch, *, dynamic: bool
 ) -> None:
-    """Of sizes that are not known the hints count."""
+    """For symbolic sizes the hints count."""
     monkeypatch.setitem(MOST_EMULATED, "dot", 20**3)
     compiled, compiler = compiled_template(torch.mm, strict=False, contractions=contractions, dynamic=dynamic)
     agree(torch.mm, compiled, (values(size, size), values(size, size, seed=1)))
@@ -240,7 +240,7 @@ def test_large_products_are_calls_unless_asked_for(
 
 
 def _precisions(*fakes: torch.Tensor, target: Any, rest: Sequence[Any] = ()) -> list[str]:
-    """Of the products in a graph of one call."""
+    """The precisions of the products in a graph of one call."""
     graph = torch.fx.Graph()
     inputs = [graph.placeholder(f"x{at}") for at in range(len(fakes))]
     call = graph.call_function(target, (*inputs, *rest))
@@ -266,7 +266,7 @@ def flags() -> Iterator[tuple[Any, Any]]:
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 @pytest.mark.parametrize("is_product", [True, False])
 def test_floats_are_cut_off_where_eager_does(device: str, flags: tuple[Any, Any], *, is_product: bool) -> None:
-    """On a GPU, by flags of their own for products and convolutions."""
+    """On a GPU, products and convolutions have a flag each."""
     flags[0].fp32_precision, flags[1].fp32_precision = ("tf32", "ieee") if is_product else ("ieee", "tf32")
     aten = torch.ops.aten
     with FakeTensorMode():
@@ -300,7 +300,7 @@ def test_emulator_interpreter_and_compiler_agree(name: str, dtype: torch.dtype) 
 
 
 def _printed(dtype: torch.dtype, *, size: int) -> list[PrintedKernel]:
-    """Of a product, a layer and a convolution of so many values in each direction, which is not run."""
+    """The kernels of a product, a linear layer and a convolution with operands of this size. Nothing is run."""
     shapes = [(size, size), (size, size), (size,)]
     layer = _compiled_only(
         lambda x, w, b: F.gelu(F.linear(x, w, b)), *(torch.empty(shape, dtype=dtype) for shape in shapes)
@@ -313,7 +313,7 @@ def _printed(dtype: torch.dtype, *, size: int) -> list[PrintedKernel]:
 
 
 class _NeverLaunched(Exception):
-    """In place of a launch."""
+    """Raised in place of a launch."""
 
 
 class _NoLevel:

@@ -22,7 +22,7 @@ TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3
 )
 @pytest.mark.parametrize("transposed", [False, True], ids=["", "transposed"])
 def test_parameters(stride: int, padding: int, dilation: int, groups: int, *, transposed: bool) -> None:
-    """With gradients: each of the three is a kernel of its own, and nothing is called."""
+    """Each of the three gradients is a kernel of its own, and no library is called."""
 
     def function(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         convolution = (TRANSPOSED if transposed else CONVOLUTIONS)[2]
@@ -121,7 +121,7 @@ def test_kernels_for_symbolic_sizes_fit_in_registers(*, transposed: bool) -> Non
 
 @pytest.mark.parametrize("stride", [1, 2])
 def test_infinite_weights_count_only_where_a_window_lies(stride: int) -> None:
-    """In groups of one channel, whose gradients are plain sums."""
+    """Groups have one channel, so that gradients are plain sums."""
     weight = torch.tensor([float("inf"), 1.0, -2.0, -float("inf")]).view(2, 1, 1, 2, 1)
     x = torch.arange(8.0).view(1, 2, 1, 4, 1).requires_grad_()
 

@@ -21,7 +21,7 @@ from refimpl.tests.codegen.checks import compiled_with_graphs
 
 
 class _FakeRecorder:
-    """In the place of CUDA: a replay reads what the recorded inputs hold then, and writes into the recorded outputs."""
+    """Takes the place of CUDA: a replay reads the recorded inputs as they are then, and writes into the recorded outputs."""
 
     device_type = "cpu"
 

@@ -41,7 +41,7 @@ def test_functions_of_one_number_are_atens_operators_of_one_tensor() -> None:
 
 
 def test_dtypes_of_kernels_are_those_that_eager_computes_with() -> None:
-    """Of Triton's types these lack the wide unsigned integers, which eager does not even add."""
+    """They are Triton's types without the wide unsigned integers, which eager cannot even add."""
     for dtype in POINTER_TYPES.keys() - KERNEL_DTYPES:
         with pytest.raises(RuntimeError, match="not implemented"):
             torch.add(torch.ones(2, dtype=dtype), torch.ones(2, dtype=dtype))

@@ -56,7 +56,7 @@ SYMBOLIC = ("softmax", "broadcast", "transpose_and_add", "column_sums")
 
 
 def sources(name: str, *, dynamic: bool = False) -> str:
-    """Of all graphs of a program, forward only."""
+    """The kernels' sources of all graphs of a program, forward only."""
     function, arguments = PROGRAMS[name]
     made: list[str] = []
 

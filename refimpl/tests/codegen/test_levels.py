@@ -89,7 +89,7 @@ def test_of_equal_zeros_the_first_is_the_extremum_wherever_it_lies(dtype: str) -
 @needs_triton
 @pytest.mark.parametrize("dtype", ["fp16", "fp32", "fp64"])
 def test_a_negation_changes_the_sign_of_nan(dtype: str) -> None:
-    """As the compiler makes it: a sign flipped, not a product."""
+    """The compiler flips the sign, and does not multiply."""
     kernel = make_kernel(
         "negated", f"x:*{dtype} o:*{dtype} B:constexpr",
         "i = tl.arange(0, B)\ntl.store(o + i, tl.load(x + i) * -1.0)",

@@ -122,7 +122,7 @@ def test_a_result_that_a_call_reads_through_an_unsafe_view_is_stored_once() -> N
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_what_no_kernel_reads_is_copied_by_calls(dtype: torch.dtype) -> None:
-    """Of symbolic sizes nobody knows that what is repeated has the strides that a call is to read."""
+    """For symbolic sizes it is not known whether a repeated tensor has the strides that the call must read."""
     compiled = refimpl.compile(lambda x: F.pixel_unshuffle(x, 2), backend="triton")
     for shape in ((4, 4, 2), (2, 2, 2)):
         x = torch.tensor(1 - 2j, dtype=dtype).expand(shape).requires_grad_()

@@ -85,7 +85,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float64, torch.float16])
 def test_long_running_sums_are_made_in_parts(dtype: torch.dtype) -> None:
-    """Of a whole number of parts, and of some more; products could overflow in parts."""
+    """One sum has a whole number of parts, one has not. Products are made at once, since parts could overflow."""
     x = (torch.arange(2 * 8192).remainder(13) - 6).to(dtype).view(2, 8192)
     compiler = check(lambda x: (x.cumsum(1) * 2, x[:, :5001].cumsum(-1), x.view(-1, 2).cumsum(0)), x)
     assert sum(kernel.source.count("tl.cumsum(") for graph in compiler.graphs for kernel in graph.kernels) >= 4
@@ -102,7 +102,7 @@ def test_programs(name: str, *, grad: bool) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
 def test_every_operator_rounds_to_its_dtype(dtype: torch.dtype) -> None:
-    """As in eager: what is compared with a rounded value is equal to it."""
+    """Otherwise a value would not be equal to the same value rounded, as it is in eager."""
 
     def function(x: torch.Tensor, y: torch.Tensor) -> Any:
         product = x * y
@@ -166,7 +166,7 @@ def test_places_that_are_read_from_tensors() -> None:
 
 @pytest.mark.parametrize("place", [5, -6])
 def test_places_out_of_bounds_are_an_error(place: int) -> None:
-    """Also where the memory has an element there: 5 rows of 6 of a larger tensor."""
+    """This holds even if the memory has an element there: the tensor is 5 rows of a larger one."""
     compiled, _ = _compiled(lambda x, places: x[places] + 1)
     rows = _x(9, 6, grad=False)[2:7]
     with pytest.raises(IndexError, match="index out of bounds"):
@@ -274,7 +274,7 @@ ROUNDED: dict[str, Callable[..., Any]] = {
         torch.hypot(x, s),
     ),
 }
-"""Of a tensor of a half type, one of integers, and a number in float32 without dimensions."""
+"""Functions of a tensor of a half dtype, a tensor of integers, and a 0-dim float32 tensor."""
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

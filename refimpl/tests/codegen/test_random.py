@@ -155,7 +155,7 @@ def test_operators_of_one_graph_are_independent() -> None:
 
 
 def test_numbers_follow_from_the_place_alone() -> None:
-    """Not from blocks, fusion, layout, dimensions, or how often a value is computed."""
+    """They do not depend on blocks, fusion, layout, dimensions, or how often a value is computed."""
 
     def plain() -> Any:
         return torch.rand(6, 700)

@@ -73,7 +73,7 @@ def _filled(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tenso
 
 
 def _added(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """As models of transformers write it: a softmax in float32, whose result is converted back."""
+    """Attention as models of transformers write it: a softmax in float32, whose result is converted back."""
     bias = torch.zeros(mask.shape, dtype=q.dtype).masked_fill(~mask, torch.finfo(q.dtype).min)
     scores = q @ k.transpose(2, 3) * 0.25 + bias
     weights = F.softmax(scores, dim=-1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype)
@@ -410,7 +410,7 @@ def test_random_numbers_are_drawn_in_the_graph_s_order() -> None:
 
 
 def test_copies_in_another_order_are_part_of_it() -> None:
-    """As models have them around attention: heads are put side by side again, and gradients apart."""
+    """Models have such copies around attention: heads are put side by side again, and gradients are taken apart."""
 
     def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         q, k, v = (part.view(2, 24, 3, 16).transpose(1, 2) for part in (x @ weight).split(48, -1))

@@ -233,7 +233,7 @@ def test_a_tensor_of_a_transform_that_has_ended_is_left_to_eager() -> None:
 
 
 class _Flat(torch.autograd.Function):
-    """Not differentiable as a view, so that what is a view of it is in the graph."""
+    """Returns a view. Autograd cannot regenerate it, so that views of it are in the graph."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -488,7 +488,7 @@ def test_adaptive_windows_of_an_empty_image_are_the_operators() -> None:
 
 
 def test_sizes_for_which_eager_mode_raises_are_not_run_with_a_graph_of_others() -> None:
-    """Not even where nothing uses the result, so that no kernel would be launched."""
+    """This holds even if nothing uses the result, so that no kernel would be launched."""
 
     def unused(x: torch.Tensor) -> None:
         torch.ops.aten.slice_backward(x, [2, 2], 0, 0, 0, 1)

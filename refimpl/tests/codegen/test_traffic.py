@@ -49,7 +49,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 
 
 def rows() -> list[str]:
-    """Of the table: kernels, and megabytes beside the least."""
+    """Rows of the table: number of kernels, megabytes that they move, and the ratio to the fewest possible."""
     lines = []
     for name, (function, shapes) in PROGRAMS.items():
         for direction, graph in zip(("forward", "backward"), graphs(function, *shapes), strict=False):

@@ -142,7 +142,7 @@ def test_parts_of_sizes_known_at_run_time_are_left() -> None:
 
 @pytest.mark.parametrize(("size", "windows"), itertools.product([1, 4, 7, 10], [1, 3, 4, 12]))
 def test_an_element_is_in_the_windows_that_have_it(size: int, windows: int) -> None:
-    """By elements and by windows the pairs are the same."""
+    """The pairs are the same, listed by elements or by windows."""
     parts = Parts(size, windows)
 
     def holds(conditions: list[Any]) -> bool:

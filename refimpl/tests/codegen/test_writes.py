@@ -179,7 +179,7 @@ def test_kernels_that_write_into_one_buffer_are_kept_apart() -> None:
 
 
 def test_nothing_is_written_out_of_bounds_where_assertions_are_off() -> None:
-    """As on a GPU."""
+    """Assertions are off on a GPU."""
     for rows in ([5], [-1], [7]):
         for function in (
             lambda x, at: x.index_add(0, at, x[:1]),
@@ -267,7 +267,7 @@ OUT_OF_BOUNDS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("name", OUT_OF_BOUNDS)
 @pytest.mark.parametrize("place", [5, -6])
 def test_places_out_of_bounds_are_eager_s_error(name: str, place: int) -> None:
-    """And nothing is written around the tensor."""
+    """Nothing is written around the tensor."""
     function, at = OUT_OF_BOUNDS[name], torch.tensor([place])
     memory = numbers(9, 6)
     rows, before = memory[2:7], memory.clone()

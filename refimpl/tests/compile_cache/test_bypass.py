@@ -237,7 +237,7 @@ def test_sources_that_changed_meanwhile_have_no_hash(monkeypatch: pytest.MonkeyP
 
 
 def test_native_functions_are_known_by_their_names() -> None:
-    """And another function never gets such a name: what is known by its identity is alive."""
+    """No other function gets such a name later: a function that is known by its id is kept alive."""
     describer = Describer(SymbolWriter(None))
     for function in (torch.relu, torch.nn.functional.linear, torch.Tensor.add, operator.mul, math.floor, torch.tensor):
         assert describer.record(function, "a test") == {"native": callables._native(function)}

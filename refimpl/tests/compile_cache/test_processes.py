@@ -27,7 +27,7 @@ def _report(child: subprocess.Popen[str]) -> Report:
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Report, Report, Path]:
-    """Of two processes that write to one folder at the same time, and of one that comes later."""
+    """Reports of two processes that write to one folder at the same time and of a later process, and the folder."""
     folder = tmp_path_factory.mktemp("cache")
     together = [_start(folder, "aot_eager") for _ in range(2)]
     first, second = map(_report, together)

@@ -37,7 +37,7 @@ class Backend:
         return len(self.graphs)
 
     def targets(self) -> list[list[str]]:
-        """Of each graph the names of what it calls."""
+        """For each graph, the names of the functions that it calls."""
         return [
             [getattr(node.target, "__name__", str(node.target)) for node in graph.graph.nodes if "call" in node.op]
             for graph in self.graphs

@@ -250,7 +250,7 @@ def _program(name: str) -> CodeType:
 
 
 def _text_at(inst: dis.Instruction) -> str:
-    """From where the instruction begins to its end or that of its first line."""
+    """The source text of the instruction, up to the end of its first line."""
     at: Any = getattr(inst, "positions")
     first = SOURCE.splitlines()[at.lineno - 1].encode()
     return first[at.col_offset : at.end_col_offset if at.lineno == at.end_lineno else None].decode()

@@ -89,7 +89,7 @@ def _snapshot(leaves: Iterable[Any]) -> list[Any]:
 
 
 def _gradients(ends: Sequence[Tensor], wanted: Sequence[Tensor]) -> tuple[list[Tensor | None], list[str]]:
-    """Of a loss that reads all of `ends`; where autograd refuses that, of each alone. Then which were refused."""
+    """Gradients of one loss that reads all of `ends`. If autograd refuses it, those of one loss each, and which were refused."""
     try:
         return list(torch.autograd.grad(_loss(ends), wanted, allow_unused=True, retain_graph=True)), []
     except RuntimeError as refusal:

@@ -227,7 +227,7 @@ def foreach_calls(overload: OpOverload, dtype: torch.dtype) -> Iterator[Call]:
 
 
 def _sample_tensor(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """In (0, 1), where every function of a foreach op is defined; small positive integers."""
+    """Floats in (0, 1), where every function of a foreach op is defined, or small positive integers."""
     if dtype.is_floating_point or dtype.is_complex:
         return (torch.rand(shape) * 0.75 + 0.125).to(dtype)
     return torch.randint(1, 5, shape).to(dtype)

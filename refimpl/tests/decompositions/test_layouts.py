@@ -60,7 +60,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_new_memory_is_laid_out_as_by_the_kernel(name: str) -> None:
-    """Of fake tensors without sizes of 1, along which the fake kernels that rules end in have strides of their own."""
+    """Fake tensors have no sizes of 1: along these the fake kernels in which rules end choose other strides."""
     function = FUNCTIONS[name]
     for shape, strides in LAYOUTS:
         x = torch.arange(1.0, 65.0).as_strided(shape, strides)

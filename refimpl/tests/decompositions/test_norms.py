@@ -85,7 +85,7 @@ def test_batch_norm_of_infinite_weights_is_nan_where_eagers_kernel_is(order: str
 
 @pytest.mark.parametrize("length", [16, 24, 33, 64, 132])
 def test_layer_norms_of_the_largest_numbers_are_nan_where_eagers_kernel_is(length: int) -> None:
-    """Of numbers of one sign; of both where a difference overflows, which eager's order of them may avoid."""
+    """Numbers have one sign, or both if a difference overflows, which eager's order of additions may avoid."""
     draw = random.Random(length)
     for case in range(60):
         largest = [1e38, 3.4e38] if case % 2 else [-1e38, -3.4e38]
@@ -104,7 +104,7 @@ def test_layer_norms_of_the_largest_numbers_are_nan_where_eagers_kernel_is(lengt
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_gradients_of_rows_with_an_infinite_variance_are_zero_or_nan_as_eagers(dtype: torch.dtype) -> None:
-    """By whether the products of gradient and numbers overflow when they are added up."""
+    """They are NaN if the sum of the products of tangents and numbers overflows."""
     draw = random.Random(0)
     largest, length = torch.finfo(dtype).max, row_vector_bytes() // dtype.itemsize  # one vector of the kernel
     seen = set()

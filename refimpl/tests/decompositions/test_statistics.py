@@ -99,7 +99,7 @@ BATCHES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_largest_numbers_of_a_batch_are_averaged_as_in_eager(name: str) -> None:
-    """Of contiguous images in float64: means that are numbers, and zeros, where elsewhere a sum overflows."""
+    """Contiguous images are averaged in float64: means are finite and results zero, where the sums of other layouts overflow."""
     x = torch.tensor([[LARGEST, 1, LARGEST], [LARGEST, 2, 1], [LARGEST, 4, 2], [LARGEST, 5, 3]])
     if name == "image":  # in other orders of the same numbers the sum is infinite or not
         x[2, 0] = -LARGEST
@@ -113,7 +113,9 @@ def test_largest_numbers_of_a_batch_are_averaged_as_in_eager(name: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", BATCHES)
 def test_squares_of_a_batch_overflow_and_vanish_as_in_eager(name: str, dtype: torch.dtype) -> None:
-    """In float64 for float32 that lies in no order of dimensions, in float32 else; running statistics included."""
+    """Squares of float32 are computed in float64 if the tensor is not dense in any order of dimensions, else in float32. Running
+    statistics follow.
+    """
     x = torch.tensor([[1e20, 1e-30, 1, 1.5e19], [-1e20, -1e-30, 2, -1.5e19], [3e19, 2e-30, 5, 0]]).to(dtype)
     results = []
     for batch_norm in (decomposition_table[aten.native_batch_norm.default], aten.native_batch_norm.default):

@@ -244,7 +244,7 @@ def _metadata_problem(out: torch.Tensor, want: torch.Tensor) -> tuple[str, str] 
 
 
 def _strides(x: torch.Tensor) -> list[int]:
-    """Of dimensions that have any effect on where an element lies."""
+    """The strides of the dimensions of more than one element; the others have no effect on where an element lies."""
     return [stride for stride, size in zip(x.stride(), x.shape, strict=True) if size > 1] if x.numel() else []
 
 

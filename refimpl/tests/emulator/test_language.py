@@ -20,6 +20,6 @@ def test_triton_has_every_name_of_the_emulator(module: str) -> None:
 
 
 def test_functions_of_the_emulators_modules_are_in_the_language() -> None:
-    """Of one from each module that `triton.language` takes its functions from, and one whose name is Python's, too."""
+    """Tries one function from each module that makes up `triton.language`, and one with the name of a Python builtin."""
     assert {"philox", "swizzle2d", "xor_sum", "sum", "max"} <= _public("triton.language")
     assert not {"axis_of", "to_value", "sum_"} & _public("triton.language")

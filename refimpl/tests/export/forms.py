@@ -16,7 +16,7 @@ TABLES = pytest.mark.parametrize("table", ["none", "empty", "default"])
 
 
 def decomposed(program: ExportedProgram, table: str) -> ExportedProgram:
-    """By the named table of decompositions, or the program as it is."""
+    """The program after the named table of decompositions; for "none", the program itself."""
     return program if table == "none" else program.run_decompositions({} if table == "empty" else None)
 
 
@@ -34,7 +34,7 @@ def saved(program: ExportedProgram, **options: Any) -> io.BytesIO:
 
 
 def archived(program: ExportedProgram) -> ExportedProgram:
-    """Saved and loaded."""
+    """The program, saved and loaded again."""
     return load(saved(program))
 
 

@@ -37,7 +37,7 @@ class Small(nn.Module):
 
 @pytest.fixture(scope="module")
 def content() -> bytes:
-    """Of a good archive."""
+    """The content of a good archive."""
     program = export(Small(), (torch.randn(4, 3),), dynamic_shapes={"x": {0: Dim("n", min=2, max=9)}})
     buffer = io.BytesIO()
     save(program, buffer)
@@ -340,7 +340,7 @@ class Subclass(torch.Tensor):
 
 
 class Plain(collections.namedtuple("Plain", "a b")):
-    """Not registered."""
+    """A class that is not registered."""
 
 
 def test_a_container_without_a_registered_name_is_refused() -> None:

@@ -65,7 +65,7 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def aliases(tensors: dict[str, torch.Tensor]) -> list[tuple[str, str, bool, bool]]:
-    """Of every two tensors whether they are one object, and whether they have one memory."""
+    """For every two tensors, whether they are one object, and whether they share a storage."""
     return [
         (a, b, x is y, x.untyped_storage()._cdata == y.untyped_storage()._cdata)
         for a, x in tensors.items()

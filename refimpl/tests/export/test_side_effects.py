@@ -156,6 +156,6 @@ class _Exchanging(torch.nn.Module):
     ("module", "shape", "dims"), [(_Reshaping(), (3, 4), {0: Dim("n")}), (_Exchanging(), (3, 2, 2), [Dim.AUTO] * 3)]
 )
 def test_in_strict_export_not_where_they_vary(module: torch.nn.Module, shape: Any, dims: Any) -> None:
-    """Also where sizes that are symbols change places."""
+    """This holds also if symbolic sizes change places."""
     with pytest.raises(UnsupportedByRefimpl, match="an in-place change of shape or strides"):
         export(module, (torch.ones(shape),), strict=True, dynamic_shapes={"x": dims})

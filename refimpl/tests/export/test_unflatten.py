@@ -25,7 +25,7 @@ def assert_same(found: Any, expected: Any) -> None:
 
 
 def graphs(module: UnflattenedModule) -> list[torch.fx.Graph]:
-    """Of all modules."""
+    """The graphs of all modules."""
     return [inner.graph for inner in module.modules() if isinstance(inner, (UnflattenedModule, InterpreterModule))]
 
 

@@ -43,7 +43,7 @@ def _sharing(inputs: Sequence[Any]) -> list[tuple[int, ...]]:
 
 
 def _forms(seen: Seen, eager: Seen) -> list[Any]:
-    """Of every result: whether it is lazily conjugated or negated, and strides where eager's is no view of an input."""
+    """For every result, whether it is lazily conjugated or negated, and its strides if eager's result is no view of an input."""
     results = sum(isinstance(result, Tensor) for result in eager.results)
     inputs = set(range(results, len(eager.layouts)))
     forms = []

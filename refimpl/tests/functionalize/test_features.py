@@ -39,7 +39,7 @@ def functionalized(
 
 
 def assert_agrees(function: Callable[..., Any], make: Callable[[], Sequence[Any]], mode: str = "fake") -> None:
-    """By both strategies, with views and with copies: values of outputs and of inputs afterwards, and no input is touched."""
+    """Compare outputs, and inputs afterwards, by both strategies, with views and with copies. No input is written to."""
     __tracebackhide__ = True
     eager = make()
     expected = pytree.tree_leaves((function(*eager), *eager))

@@ -198,7 +198,9 @@ def test_making_inputs_adds_no_guards_and_no_origins(faker: InputFaker) -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_asking_an_input_of_gaps_whether_it_is_contiguous_is_a_guard(shared: bool, faker: InputFaker) -> None:
-    """As a part of a storage nobody else views, and of one that has been seen. Making it must not answer beforehand."""
+    """The input is a part of a storage that no other input views, or of one that was seen before. Making the fake input must not
+    answer the question.
+    """
     storage = torch.randn(2000)
     if shared:
         faker.tensor(storage, "whole")

@@ -61,7 +61,7 @@ def test_a_substitute_takes_the_parameters_of_what_it_stands_for(name: str) -> N
         mine, upstream_s = (list(inspect.signature(one).parameters) for one in (ours, theirs))
         if name.startswith("torch.fx."):  # parameters were added at the end
             assert (mine if IS_NEWEST else mine[: len(upstream_s)]) == upstream_s
-        else:  # of AOT autograd, versions differ in the last options
+        else:  # versions of torch differ in the last options of AOT autograd
             assert mine == upstream_s or mine[: 4 if IS_NEWEST else 3] == upstream_s[: 4 if IS_NEWEST else 3]
 
 

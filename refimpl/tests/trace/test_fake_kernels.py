@@ -343,7 +343,7 @@ def test_a_complex_tensor_takes_8_bit_floats_without_dimensions(program: Any, sm
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("shape", [(1, 0), (2, 3)])
 def test_the_mask_of_a_dropout_of_nothing_is_what_the_kernel_gives(shape: tuple[int, ...], *, dynamic: bool) -> None:
-    """On the CPU it is of the dtype of the values, where it is a truth value otherwise."""
+    """On the CPU the mask of an empty dropout has the dtype of the values, not bool."""
 
     def program(x: torch.Tensor) -> Any:
         return [part.t() for part in torch.native_dropout(x, 0.5, train=True)]

@@ -26,7 +26,7 @@ hop = torch.ops.higher_order
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_gradient_of_a_cond_is_a_cond_of_the_branches_gradients(mode: str) -> None:
-    """Of operands, and of what the branches use from around them: `scale` of `x` reaches them by both ways."""
+    """Operands and tensors that the branches close over get gradients: `x` is an operand, and `scale` depends on it."""
 
     def program(p: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
         scale = (x * w).exp()

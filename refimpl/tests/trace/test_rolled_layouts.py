@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 def _asked(func: Any, args: Any, result: torch.Tensor) -> Any:
-    """As a trace of fake tensors asks."""
+    """The strides of a result, asked for as a trace with fake tensors does."""
     return eager_facts.result_strides(func, args, {}, result.contiguous())
 
 

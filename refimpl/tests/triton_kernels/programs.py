@@ -330,7 +330,7 @@ def added_by_kernel(x: Any, y: Any) -> Any:
 
 
 def in_a_branch(x: Any, y: Any) -> Any:
-    """Not in the table: in eager mode torch.cond compiles itself."""
+    """A launch in a branch. It is not in the table, because torch.cond compiles itself in eager mode."""
     return torch.cond(x.sum() > 0, added_by_kernel, lambda a, b: a - b, (x, y))
 
 

@@ -29,7 +29,7 @@ class WrongModel:
 
     @property
     def source(self) -> str:
-        """Where the line is: "model.py:41"."""
+        """The place of the line: "model.py:41"."""
         file = self.target.partition(":")[0]
         lines = (FOLDER / file).read_text(encoding="utf-8").splitlines()
         return f"{file}:{next(number for number, line in enumerate(lines, start=1) if self.text in line)}"
