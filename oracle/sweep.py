@@ -306,7 +306,7 @@ class _RecordsState:
 
 
 def _may_be_flaky(status: Status) -> bool:
-    """Whether a case is run again. One that timed out has been, and errors of torch-oracle are told at once."""
+    """Whether a case is run again. One that timed out was run again already, and errors of torch-oracle are reported at once."""
     return status.is_finding and status not in (Status.TIMEOUT, Status.MISSING)
 
 

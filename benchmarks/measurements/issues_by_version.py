@@ -5,7 +5,7 @@
     python -m benchmarks.measurements.issues_by_version [--csv FILE]
 
 A row is an entry of the ledger and its program, each on its first wrong rung. `change` says what the versions have in common: "in
-all", "new in 2.12", "fixed in 2.13"; or that it cannot be told, since a version did not compare the program with eager.
+all", "new in 2.12", "fixed in 2.13"; or that it is not known, since a version did not compare the program with eager.
 """
 
 from __future__ import annotations

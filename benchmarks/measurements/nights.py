@@ -1,4 +1,4 @@
-"""A simulated fortnight of nightly runs, and what is told each morning: `python -m benchmarks.measurements.nights [--csv FILE]`.
+"""A simulated fortnight of nightly runs, and each morning's report: `python -m benchmarks.measurements.nights [--csv FILE]`.
 
 The runs are made up. Each night times every case in five processes; the noise of a process, of a night and of a case is drawn as
 it was seen on machines like ours (1 to 4 % between processes, 1 % between nights). In night 9 three cases begin to fail and five

@@ -5,8 +5,8 @@ Each night is a sweep of the same operators by the compiler benchmarks.nightly, 
 from another machine: the processor's name in their environment is changed after the sweep, since there is only one machine here.
 
 Each morning `compare` looks at the night before, and `gate` at a baseline: it accepts what fails in the first night, and with
-`--update` what broke in night 9 after that was told. `history` is asked for flaky cases and for the break, and in the end
-`triage` for the week since night 7. Columns named `..._right` say whether a command told what was planted, and nothing else.
+`--update` what broke in night 9 after that was reported. `history` is asked for flaky cases and for the break, and in the end
+`triage` for the week since night 7. Columns named `..._right` say whether a command reported what was planted, and nothing else.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _OPERATORS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Night:
-    """What was told in the morning after a night; 0 of the first night, which has none before it."""
+    """Counts of what was reported in the morning after a night. They are 0 for the first night, which has none before it."""
 
     night: int
     cases: int
@@ -111,7 +111,7 @@ def nights(folder: Path, count: int = NIGHTS, operators: Sequence[str] = _OPERAT
 
 
 def mornings(db: Path) -> Iterator[Night]:
-    """What is told each morning, when later nights are not in the database yet."""
+    """What is reported each morning, when later nights are not in the database yet."""
     with Store.open(db, create=False, read_only=True) as store:
         ids = [info.run_id for info in store.runs()]
     with tempfile.TemporaryDirectory() as folder:

@@ -305,7 +305,7 @@ def test_the_sign_of_a_zero_that_eager_defines_is_a_finding() -> None:
         ("x.pow(0.5).neg().view(torch.int32)", slice(1, 3), Status.PASS),
         ("x.fmod(x.relu()).view(torch.int32)", slice(1, 3), Status.PASS),
         ("x.fmod(x.relu()).view(torch.int32)", slice(1), Status.FAIL_ACCURACY),  # of a number
-        ("x.mul(torch.nan).abs().view(torch.int32)", slice(1, 3), Status.FAIL_ACCURACY),  # the sign is told
+        ("x.mul(torch.nan).abs().view(torch.int32)", slice(1, 3), Status.FAIL_ACCURACY),  # the sign is reported
     ],
 )
 def test_the_sign_of_a_computed_nan_is_no_finding(read: str, at: slice, status: Status) -> None:

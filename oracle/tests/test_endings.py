@@ -1,4 +1,4 @@
-"""How the end of a run is told, and which end is the verdict."""
+"""How the end of a run is reported, and which end is the verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that nobody has written holds what was chosen; what depends on it is told apart from what is wrong."""
+"""Memory that nobody has written holds what was chosen; results that depend on it are not taken for wrong ones."""
 
 from __future__ import annotations
 

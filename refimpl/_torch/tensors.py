@@ -179,7 +179,7 @@ def is_opaque_class(kind: type) -> bool:
 
 
 def guarded_facts(value: Any) -> Any:
-    """A function of an object that tells what capture assumes of it besides its class, or None.
+    """A function that returns what capture assumes of an object besides its class, or None.
 
     For a script object its class and contents, where it can tell them; for an opaque object what its `guard_fn` returns; for one
     of a value type how a graph writes it: after it changes in place it is still equal to itself, which the graph has.

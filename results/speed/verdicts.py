@@ -33,7 +33,7 @@ CONFIDENCE: Final = 0.95
 DRIFT_P: Final = 0.001  # of the sign test over untouched cases
 DRIFT_LEAST: Final = math.log(1.01)
 _MOST_PROCESSES: Final = 50  # more are not asked for
-_MOST_TOLD: Final = 10  # times the cost: a larger change that noise may hide is told in words
+_MOST_TOLD: Final = 10  # as a factor of the cost; a larger change that noise may hide is reported in words
 
 
 class Word(str, Enum):

@@ -1,4 +1,4 @@
-"""The commands as a user types them: what is printed, with which exit code, and what bad input is told."""
+"""The commands as a user types them: what is printed, with which exit code, and the errors for bad input."""
 
 from __future__ import annotations
 

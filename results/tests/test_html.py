@@ -1,4 +1,4 @@
-"""The HTML report as a file: what it holds, how it is escaped, and what bad input is told. In a browser: test_html_browser.py."""
+"""The HTML report as a file: what it holds, how it is escaped, errors for bad input. In a browser: test_html_browser.py."""
 
 from __future__ import annotations
 

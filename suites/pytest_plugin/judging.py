@@ -140,7 +140,7 @@ class TestJudge:
     def _judged(self, call: Call, subject: Subject) -> Verdict:
         try:
             check_target(call.target, call.args, call.kwargs)
-        except UsageError as error:  # the arguments have no values, say; what eager refuses is told by the call itself
+        except UsageError as error:  # for example, arguments without values; the call itself shows what eager refuses
             return Verdict(status=Status.PASS_DUE_TO_SKIP, symptom=f"not compared: {error.seen}")
         tensors = _tensors(call.target, call.args, call.kwargs)
         to_judge = CallToJudge(

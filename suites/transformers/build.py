@@ -94,7 +94,7 @@ def _recipe(model_type: str) -> Recipe:
         seed_everything(_SEED)
         try:
             model = _model(named, strength).eval()
-        except Exception as error:  # whatever transformers raises; it is told if nothing else builds
+        except Exception as error:  # whatever transformers raises; reported if no model can be built
             why = _said(error)
             problem = problem or why
             if _is_alike(why, last):

@@ -4,7 +4,7 @@ Started as `python worker.py FOLDER` in an environment that has torch and numpy 
 FOLDER/answer.json and the elements of each tensor as a .npy file of bytes. `triage.advise.asking` copies the modules of `oracle`
 that are imported here beside it (SHIPPED); each of them needs torch and numpy only.
 
-Much of what is told about the compiler has no public name. Where a version of torch lacks such a name, the answer is null.
+Much of what an answer says about the compiler has no public name. Where a version of torch lacks such a name, the answer is null.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _compiler(asked: Mapping[str, Any]) -> Callable[[Callable[..., Any]], Callab
     def compile_target(target: Callable[..., Any]) -> Callable[..., Any]:
         return torch.compile(target, backend=backend, **asked["keywords"])
 
-    with contextlib.suppress(Exception):  # a compiler that does not work is told when the program is compiled
+    with contextlib.suppress(Exception):  # a compiler that does not work is reported when the program is compiled
         trivial = torch.compile(_trivial, backend="eager") if is_own else compile_target(_trivial)
         trivial(torch.ones(2, requires_grad=True)).sum().backward()
     return compile_target

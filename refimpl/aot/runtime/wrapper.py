@@ -193,8 +193,11 @@ def _is_made_early(analysis: ProgramAnalysis, index: int) -> bool:
 
 
 def _written_after_views(analysis: ProgramAnalysis) -> list[int]:
-    """Forward outputs with views that the program made before it wrote to them. The graph gives them as they are afterwards, and
-    the views find a history by them, once they require a gradient, if versions tell of the writes."""
+    """Forward outputs with views that the program made before it wrote to them.
+
+    The graph returns them as they are after the writes. If their versions count the writes, the views get their history from
+    them once they require a gradient.
+    """
     infos = [info for info in analysis.outputs if info.is_before_writes]
     return sorted(
         {info.source for info in infos if info.kind is OutputKind.VIEW_OF_INTERMEDIATE and info.source is not None}

@@ -2,7 +2,7 @@
 
 Counterpart: torch/_dynamo/repro/after_dynamo.py wrap_backend_debug, WrapBackendDebug
 Differs: the backend gets a copy of the graph that has the same parameters and constants. Trying a graph draws no random numbers.
-A script that cannot be written is told of in the log, and the backend's error is raised.
+If a script cannot be written, the log says so, and the backend's error is raised.
 """
 
 from __future__ import annotations

@@ -285,7 +285,7 @@ def _by_treatment(
 
 
 def _state_of_torch(domain: SymbolicDomain, target: Any, given: list[Any]) -> ConstantValue:
-    """What a function of torch tells of torch's state, which a guard compares."""
+    """The part of torch's state that a function of torch returns. A guard compares it."""
     if "autocast" in target.__name__:
         if not {*given} <= {*AUTOCAST_DEVICES}:
             raise GraphBreak("call_of_native_code", what=target.__name__)

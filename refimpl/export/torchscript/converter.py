@@ -2,7 +2,7 @@
 
 Counterpart: torch/_export/converter.py TS2EPConverter; _process_jit_trace_inputs_for_export, _WrapperModule, patch_forward,
 _convert_ts_to_export_experimental of torch/export/_trace.py
-Differs: what runs the script is exported like any module, so that state, constants and updates are told as of one.
+Differs: a module runs the script and is exported like any other, which decides what is state, a constant or an update.
 """
 
 from __future__ import annotations
