@@ -51,9 +51,8 @@ class Case:
     name: str
     make: Callable[[], Mapping[str, Side]]
     calls: int = 1  # of a side in a round; times are of one call
-    clock: Literal["wall", "processor"] = (
-        "wall"  # `processor`: CPU time including child processes, independent of other load
-    )
+    # With `processor`, CPU time including child processes, which does not depend on other load.
+    clock: Literal["wall", "processor"] = "wall"
     before: Callable[[], Any] | None = None  # called before each timing, not timed
     derive: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None  # columns from medians and figures, by name
     bound_s: float | None = None  # seconds above which our side is reported as too slow

@@ -43,9 +43,8 @@ class Memory:
     buffers: int
     inputs: int  # of the first call
     outputs: int  # of the first call
-    intermediates: (
-        int | None
-    )  # most that is alive at one time within one graph, without inputs; None if sizes are symbols
+    # The most that is alive at one time within one graph, without inputs. None if sizes are symbols.
+    intermediates: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

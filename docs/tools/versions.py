@@ -180,9 +180,8 @@ def tried(torch: str, python: str, interpreter: str, variables: Mapping[str, str
         agreed = agreement(logs["sweep"].read_text(encoding="utf-8", errors="replace"))
     finally:
         if not keeps:
-            (folder / ".ready").unlink(
-                missing_ok=True
-            )  # first, so that a partly deleted environment is not taken for a complete one
+            # First, so that a partly deleted environment is not taken for a complete one.
+            (folder / ".ready").unlink(missing_ok=True)
             shutil.rmtree(folder, ignore_errors=True)
     row = Row(torch=torch, python=python, tests=tests, agreed=agreed, on=today)
     print(_line(row.cells), flush=True)

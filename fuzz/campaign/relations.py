@@ -21,9 +21,8 @@ from oracle.symptom import symptom_of, with_relation
 from oracle.verdict import Status
 
 EVERY = 25
-EVERY_OF_BATCHED = (
-    100  # for subjects with batches: a relation needs two compiles for one program, a batch one for sixteen
-)
+# For subjects with batches: a relation needs two compiles for one program, a batch one for sixteen.
+EVERY_OF_BATCHED = 100
 NONE_APPLIES = "none applies"
 _STAGE = re.compile(r"^relation (?P<name>[\w ]+): (?P<stage>.*)$")
 

@@ -31,9 +31,8 @@ class FoundProgram:
     traceback: str = ""
     shown: int = 1  # the finding showed in so many runs in another task ...
     runs: int = 1
-    relation: str = (
-        ""  # the broken relation: the subject is right on one of two related programs and wrong on the other
-    )
+    # The broken relation: the subject is right on one of two related programs and wrong on the other.
+    relation: str = ""
     inputs: tuple[tuple[str, ...], ...] = ()  # of each call, as Python text (fuzz.draw.inputs.source); () if not known
 
     @property

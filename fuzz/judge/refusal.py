@@ -80,9 +80,8 @@ _EXPORTED_BY_REFIMPL = (
     _Refusal(type_name="refimpl.errors.UnsupportedByRefimpl", message="refimpl does not support "),
     _Refusal(type_name="refimpl.export.errors.InputMismatch", is_later=True, reason=_GUARD),
     _Refusal(type_name="refimpl.export.errors.StructureMismatch", is_later=True, reason=_GUARD),
-    _Refusal(
-        type_name="AssertionError", message="Guard failed: ", is_later=True, reason=_GUARD
-    ),  # converted to torch's
+    # Converted to torch's.
+    _Refusal(type_name="AssertionError", message="Guard failed: ", is_later=True, reason=_GUARD),
 )
 
 

@@ -99,9 +99,8 @@ class Slot:
         self._service = _service(self._settings)
         self._service.__enter__()
         self._pool = self._settings.pool(self._service.environment)
-        self._ended: queue.SimpleQueue[TaskResult | BaseException | None] = (
-            queue.SimpleQueue()
-        )  # None: end of the batch
+        # None: the end of the batch.
+        self._ended: queue.SimpleQueue[TaskResult | BaseException | None] = queue.SimpleQueue()
 
     def about(self) -> str:
         """{"node", "versions"}: the name of the machine, and versions that must be the same on all."""

@@ -20,9 +20,8 @@ class Mailbox:
         os.set_blocking(self.wake_fd, False)
         os.set_blocking(self._wake_write, False)
         self._commands: deque[Command] = deque()
-        self._closing = (
-            threading.RLock()
-        )  # reentrant: a garbage collection inside may close a run, which submits a command
+        # Reentrant: a garbage collection inside may close a run, which submits a command.
+        self._closing = threading.RLock()
         self._is_closed = False
 
     def submit(self, command: Command) -> bool:

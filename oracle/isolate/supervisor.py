@@ -318,9 +318,8 @@ class Supervisor(threading.Thread):
         if clock is None or now < clock.due_at:
             return False
         clock.look(thread_times(worker.processes()))
-        return (
-            clock.is_over and self._hold(worker, running) and running.clock is clock
-        )  # it may be in another stage by now
+        # The task may be in another stage by now.
+        return clock.is_over and self._hold(worker, running) and running.clock is clock
 
     def _look_at_processes(self, worker: WorkerHandle) -> None:
         """Charge the running task for its time, and end it if it exceeds its memory limit."""

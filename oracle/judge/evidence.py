@@ -21,15 +21,12 @@ class Runs:
     """Functions that run eager again in another way. A witness whose run is missing here (the default) is not asked."""
 
     truth: Callable[[], Outcome | None] = lambda: None  # in fp64
-    noise: Callable[[], Sequence[Outcome]] = (
-        tuple  # results of inexact operators perturbed by about one eps (reruns.noise)
-    )
-    loud_noise: Callable[[], Sequence[Outcome]] = (
-        tuple  # perturbed by 8 eps: shows jumps that few runs with one eps miss
-    )
-    still: Callable[[], Outcome | None] = lambda: (
-        None
-    )  # under the noise's dispatch mode, unperturbed (oracle.judge.trust)
+    # Results of inexact operators perturbed by about one eps (reruns.noise).
+    noise: Callable[[], Sequence[Outcome]] = tuple
+    # Perturbed by 8 eps: shows jumps that few runs with one eps miss.
+    loud_noise: Callable[[], Sequence[Outcome]] = tuple
+    # A run under the noise's dispatch mode, unperturbed (oracle.judge.trust).
+    still: Callable[[], Outcome | None] = lambda: None
     other_kernels: Callable[[str], Outcome | None] = lambda name: None  # takes a name from oracle.reruns.other_kernels
     other_seed: Callable[[], Outcome | None] = lambda: None  # of a random program
     few_seeds: Callable[[], Sequence[Outcome]] = tuple  # of a random program whose subject draws its own numbers
@@ -56,12 +53,10 @@ class Evidence:
     promises: Promises = field(default_factory=Promises)
     draws: bool = False  # eager draws random numbers
     is_random: bool = False  # eager's result depends on them
-    most_also: int = (
-        20  # symptoms that the verdict lists besides the first; a model may have thousands of wrong tensors
-    )
-    graphs: int | None = (
-        None  # number of graphs the subject compiled; with 0 it ran eager, and agreement proves nothing
-    )
+    # Symptoms that the verdict lists besides the first. A model may have thousands of wrong tensors.
+    most_also: int = 20
+    # Number of graphs that the subject compiled. With 0 it ran eager, and agreement proves nothing.
+    graphs: int | None = None
 
 
 class LeavesOfRuns:

@@ -25,9 +25,8 @@ _AT_MOST = 1 << 14  # of larger tensors, an evenly spread sample of about so man
 # The subject stands out if it is further from eager's median than both of these:
 _DEVIATIONS = 8.0  # standard deviations of eager's runs
 _TIMES = 2.0  # times the distance of eager's furthest run
-_RARE = (
-    10.0  # number of elements that may lie beyond eager's runs, or be equal, although no run of eager has such elements
-)
+# Number of elements that may lie beyond eager's runs, or be equal, although no run of eager has such elements.
+_RARE = 10.0
 _OF_RANKS = ("too large, or too small", "too far from 0, or too near")
 _BEYOND = ("elements lie beyond all that eager gives there", "elements lie beyond all that eager gives anywhere")
 _REPEATED = "too many elements are the same number"

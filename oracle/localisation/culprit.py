@@ -50,9 +50,8 @@ from oracle.verdict import Status
 
 _CPU_BUDGET_S = 40.0
 IN_EAGER = "added to eager: zeros for missing tangents"  # the trial that leaves nothing out, but adds one thing
-_MOST_TOGETHER = (
-    3  # calls that are wrong in one graph; of more it is not certain which are needed, and which are between them
-)
+# Calls that are wrong in one graph. Of more it is not certain which are needed, and which are only between them.
+_MOST_TOGETHER = 3
 _OF_VALUES = (Status.FAIL_ACCURACY, Status.FAIL_STRIDE, Status.FAIL_RNG, Status.FAIL_GUARD)
 
 
@@ -443,9 +442,8 @@ def _named(parts: tuple[Part, ...]) -> Culprit:
 # -------------------------------------------------------------------------------------------------------------- raising
 
 _FRAME = re.compile(r'File "[^"]*?/(torch/[\w/]+\.py)", line \d+, in ([\w<>]+)')
-_ON_DATA = (
-    "Could not guard on data-dependent expression"  # one place raises it, but the program's own stack is the longer one
-)
+# One place raises it, but the program's own stack is the longer one.
+_ON_DATA = "Could not guard on data-dependent expression"
 _CARRIES = re.compile(
     r"convert_frame|eval_frame|/exc\.py|output_graph|symbolic_convert|compile_fx\.py|/aot_autograd\.py|_utils_internal"
     r"|backends/common|repro/after_"

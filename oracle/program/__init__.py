@@ -33,9 +33,8 @@ class Call:
 
     args: JsonTree = None  # tagged JSON list (see oracle.program.inputs); None: from the source's `inputs(call)`
     kwargs: JsonTree = None  # tagged JSON object; None: none, or from `inputs(call)`
-    values: str = (
-        "given"  # "given" | "scaled" | "moved": other values in the same arguments (oracle.program.other_values)
-    )
+    # "given", "scaled" or "moved": other values in the same arguments (oracle.program.other_values).
+    values: str = "given"
     before: str = ""  # statements run before the call, in the source's namespace, with `target` bound to the original
     backward: bool = False  # differentiate all differentiable outputs with seeded tangents
     double_backward: bool = False  # with `backward`: differentiate the gradients as well

@@ -46,9 +46,8 @@ class UserFile:
     path: Path
     name: str
     call: str = ""  # "(3, dim=4)": the name is a function that makes a module, called so
-    inputs: str = (
-        ""  # inputs as text (oracle.program.input_text), or the name of a function of the file that makes them
-    )
+    # Inputs as text (oracle.program.input_text), or the name of a function of the file that makes them.
+    inputs: str = ""
 
 
 def program_of_file(

@@ -56,14 +56,12 @@ class KernelFacts:
     chooses: bool = False  # each result element is an operand element, and values decide which (`sort`)
     chooses_zero: bool = False  # 0 may be chosen too, though it is no operand (`relu`)
     has_domain: bool = False  # some values of ordinary size lead to NaN, an infinity or an error
-    has_edge: bool = (
-        False  # and others of the same sign do not, so that rounding an operand may cross the domain's edge
-    )
+    # Other operands of the same sign do not, so that rounding an operand may cross the domain's edge.
+    has_edge: bool = False
     negates: bool = False  # moves elements, some of which change their sign (`neg`) or lose it (`abs`)
     bounds: tuple[float, float] = (-math.inf, math.inf)  # of all results
-    undeclared_writes: frozenset[int] = (
-        frozenset()
-    )  # mutated arguments that the schema does not declare, as leaf numbers
+    # Mutated arguments that the schema does not declare, as leaf numbers.
+    undeclared_writes: frozenset[int] = frozenset()
     terms: float = 1.0  # number of elements of one operand that a result element depends on
 
     @property

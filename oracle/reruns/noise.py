@@ -313,9 +313,8 @@ class RoundingNoise(TorchDispatchMode):
                 moved = moved.as_strided(tensor.shape, tensor.stride())
             return moved
         if self.seed % 2 and 0 in tensor.stride() and tensor.numel() < _MOST_EXPANDED:
-            return self._moved_dense(
-                tensor.contiguous()
-            )  # under odd seeds, expanded elements are perturbed independently
+            # Under odd seeds, expanded elements are perturbed independently.
+            return self._moved_dense(tensor.contiguous())
         extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
         if (
             extent <= 4 * tensor.numel()
@@ -335,9 +334,8 @@ class RoundingNoise(TorchDispatchMode):
         info = torch.finfo(tensor.dtype)
         wide = tensor.float() if tensor.dtype in SIGNED_FLOAT8 else tensor
         shift = torch.empty_like(wide).uniform_(-1.0, 1.0, generator=self._generator(tensor.device))
-        moved = torch.addcmul(
-            wide, wide, shift.mul_(info.eps * self.scale * self._factor)
-        )  # x + x*shift rounds without bias
+        # x + x*shift rounds without bias.
+        moved = torch.addcmul(wide, wide, shift.mul_(info.eps * self.scale * self._factor))
         # Infinities and NaN stay. Finite numbers stay finite and do not make the operator overflow: masks are made as
         # (1 - mask) * finfo.min, and a number just below that would be -inf. `limit` is positive for every eps: loud noise of a
         # long sum in bfloat16 is as large as the value. float8 needs no room, since only conversions read it.

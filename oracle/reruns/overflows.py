@@ -39,9 +39,8 @@ _SUMS_OF_ELEMENTS = frozenset(
 )
 _BEYOND = torch.finfo(torch.float32).max * (1 + 2.0**-25)  # larger numbers round to infinity
 _SHRUNK = 2.0**-64  # scale of float64 terms
-_SHRUNK_FACTORS = (
-    2.0**-520
-)  # of which two make a term of float64: none is beyond float64, and what vanishes counts for nothing
+# Scale of float64 factors. A product of two is never beyond float64; terms that vanish count for nothing.
+_SHRUNK_FACTORS = 2.0**-520
 # Operators that compute sums of products of two inputs, with the position of the input that is added as it is (-1: none).
 _SUMS_OF_PRODUCTS = {
     "mm": -1,

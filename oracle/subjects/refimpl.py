@@ -277,9 +277,8 @@ class CapturedSegment:
     guards: tuple[str, ...]
     reason: str | None  # why the graph breaks after it; None where the function returns
     where: tuple[str, int] | None  # file and line of the graph break
-    depth: int = (
-        1  # how many functions deep it is; deeper than 1, the called function is captured by itself and breaks there
-    )
+    # How many functions deep the break is. Deeper than 1, the called function is captured by itself and breaks there.
+    depth: int = 1
 
 
 class RefimplCapture:

@@ -122,9 +122,8 @@ def test_a_tangent_that_is_copied_into_memory_whose_elements_overlap() -> None:
 
 
 def test_a_gradient_that_is_zeros_since_a_result_of_its_graph_is_not_used() -> None:
-    body = (
-        "b, c = a0 * 2, a1 * 2\ntorch.equal(c, c)\nreturn b"  # a break, after which c has no use that is differentiated
-    )
+    # A break, after which c has no use that is differentiated.
+    body = "b, c = a0 * 2, a1 * 2\ntorch.equal(c, c)\nreturn b"
     found = _culprit(_program(body, (2,), (2,), grad=True))
     assert found.text == "runtime: zeros for missing tangents"
     assert (found.trials[-1].parts, found.trials[-1].outcome) == ((IN_EAGER,), "wrong")

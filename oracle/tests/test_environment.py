@@ -17,9 +17,8 @@ from oracle.errors import UsageError
 
 def test_the_fingerprint_is_json_and_names_the_machine() -> None:
     data = json.loads(json.dumps(fingerprint()))
-    assert (
-        data["versions"]["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
-    )  # packages leave the build out
+    # Packages leave the build out.
+    assert data["versions"]["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
     assert data["versions"]["numpy"]
     assert data["python"] == ".".join(str(part) for part in sys.version_info[:3])
     assert data["cores"] >= data["usable_cores"] >= 1

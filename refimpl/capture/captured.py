@@ -83,16 +83,14 @@ class CaptureOptions:
     wraps_errors: bool = False  # whether an error of the backend is raised as BackendCompilerFailed
     guard_filter_fn: Filter | None = None  # decides which guards of a new segment are kept
     guard_export_fn: Callable[[Any], None] | None = None  # called with the guards of each new segment
-    guard_fail_fn: Callable[[GuardFail], None] | None = (
-        None  # called with the guard that failed, before a new segment is made
-    )
+    # Called with the guard that failed, before a new segment is made.
+    guard_fail_fn: Callable[[GuardFail], None] | None = None
     # for tests: whether to stop before an instruction, given the offset where the segment began
     breaks_at: BreaksAt | None = None
     functions: dict[tuple[int, int], CapturedCode] = field(default_factory=dict)  # by ids of code and globals
     breaks: list[GraphBreak] = field(default_factory=list)
-    raised: set[type] | None = (
-        None  # a caller's set that collects the classes of exceptions of the program while it runs without graphs
-    )
+    # A caller's set that collects the classes of exceptions of the program while it runs without graphs.
+    raised: set[type] | None = None
 
     _lasting: dict[FunctionType, CapturedFunction] = field(default_factory=dict)
     _forced: dict[int, CaptureOptions] = field(default_factory=dict)  # by id of the backend that `set_stance` forces
@@ -579,9 +577,8 @@ def _computed(segment: Segment, kept: tuple[Any, ...]) -> Any:
     try:
         return segment.call(*kept[: segment.inputs])
     except BaseException as error:
-        traceback.clear_frames(
-            error.__traceback__
-        )  # inference mode ends when the guard object that a frame holds is freed
+        # Inference mode ends when the guard object that a frame holds is freed.
+        traceback.clear_frames(error.__traceback__)
         set_grad_enabled(mode)
         restore_autocast(autocast)
         restore_transforms(transforms)

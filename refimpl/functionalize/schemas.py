@@ -41,9 +41,8 @@ def _metadata_ops() -> dict[Any, Any]:
         packet = getattr(torch.ops.aten, name, None) if name.endswith("_") and not name.startswith("_") else None
         for overload in () if packet is None else packet.overloads():
             op = getattr(packet, overload)
-            view = (
-                "transpose" if name.startswith("swap") else name.removesuffix("_")
-            )  # swapaxes_ and swapdims_ transpose
+            # swapaxes_ and swapdims_ transpose.
+            view = "transpose" if name.startswith("swap") else name.removesuffix("_")
             if torch.Tag.inplace_view in op.tags and (counterpart := _view_op(view, op)) is not None:
                 found[op] = counterpart
     return found

@@ -65,9 +65,8 @@ class CallWriter:
         self._check_order(node)
         effects = effects_of(node.target)
         lists = [parameter.of(node.args, node.kwargs) for parameter in effects.written]
-        is_foreach = str(getattr(node.target, "_opname", "")).startswith(
-            "_foreach"
-        )  # no other op's lists are independent
+        # No other op's lists are independent.
+        is_foreach = str(getattr(node.target, "_opname", "")).startswith("_foreach")
         if is_foreach and not effects.results and any(isinstance(given, (list, tuple)) for given in lists):
             count = max(len(given) for given in lists if isinstance(given, (list, tuple)))
             if count > 1 and self._may_share_memory(node, lists):

@@ -49,9 +49,8 @@ class ShapeEnvSettings:
     trace_asserts: bool = False
     # Sizes of 0 and 1 are symbols, and `guard_or_false` asks nothing of a size.
     backed_size_oblivious: bool = False
-    names_symbols_by_source: bool = (
-        False  # `s77` for the first size of `x`, as upstream names it; else s0, s1, ... in order
-    )
+    # `s77` for the first size of `x`, as upstream names it. Otherwise s0, s1, ... in order.
+    names_symbols_by_source: bool = False
 
 
 class BypassedFakeCache(dict[Any, Any]):

@@ -31,9 +31,8 @@ class TraceOptions:
     decomposes_aliases: bool = False  # with pre_dispatch: decompose composite ops that may mutate or return an argument
     uses_python_kernels: bool = False  # torch's Python kernels of composite ops, which symbolic traces always use
     specializes_integers: bool = False  # int inputs are constants, in a symbolic trace as well
-    records_assertions: bool = (
-        False  # what the program asserts of numbers read from data is checked by nodes of the graph
-    )
+    # What the program asserts of numbers read from data is checked by nodes of the graph.
+    records_assertions: bool = False
     lifts_constants: bool = False  # a subgraph's constants are operands, and fakes of another mode are constants
 
     def __post_init__(self) -> None:

@@ -24,9 +24,8 @@ from refimpl.trace.tracker import ObjectTrackerState, TrackerState
 
 py_sym_types = SYMBOLIC_TYPES
 _NO_DEFAULT = object()
-_STATE_OF_BACKWARD = (
-    "BackwardState"  # torch's class of what a forward hands to its compiled backward; it keeps its proxy itself
-)
+# Torch's class of what a forward hands to its compiled backward. It keeps its proxy itself.
+_STATE_OF_BACKWARD = "BackwardState"
 
 
 def is_sym_node(node: Any) -> bool:

@@ -168,9 +168,8 @@ class ConformanceRun:
                 outcome = outcome_of(result.task.key, result.end)
                 outcomes[outcome.test] = outcome
                 if keep is not None and outcome.ending not in (Ending.TIMEOUT, Ending.MEMORY):
-                    keep(
-                        outcome
-                    )  # tests that hit a limit are tried again: a later run may be faster, or have a higher limit
+                    # Tests that hit a limit are tried again: a later run may be faster, or have a higher limit.
+                    keep(outcome)
                 self._on_outcome(subject, outcome, len(outcomes), len(tests))
         return outcomes
 

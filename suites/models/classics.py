@@ -180,9 +180,8 @@ class LinearAttention(nn.Module):
         self.norm = nn.RMSNorm(16)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        query, key, value = (
-            part.unflatten(-1, (2, 8)) for part in self.project(self.norm(x)).chunk(3, dim=-1)
-        )  # (N, T, 2, 8) each
+        # (N, T, 2, 8) each
+        query, key, value = (part.unflatten(-1, (2, 8)) for part in self.project(self.norm(x)).chunk(3, dim=-1))
         query, key = F.elu(query) + 1, F.elu(key) + 1
         state = torch.cumsum(key[..., :, None] * value[..., None, :], dim=1)  # (N, T, 2, 8, 8)
         total = torch.cumsum(key, dim=1)

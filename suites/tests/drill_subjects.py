@@ -64,9 +64,8 @@ def eats_memory(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) ->
 def leaks_state(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Backend:
     def run(*args: Any) -> Any:
         outputs = gm.forward(*args)
-        torch.set_default_dtype(
-            torch.float64
-        )  # at run time: what a backend changes while it compiles, Dynamo puts back
+        # At run time: what a backend changes while it compiles, Dynamo puts back.
+        torch.set_default_dtype(torch.float64)
         return outputs
 
     return run

@@ -100,9 +100,8 @@ def test_what_is_written_is_read_back_as_it_was(answer: Answer) -> None:
             assert torch.equal(bytes_of(seen.value), bytes_of(expected.value))
         elif seen.path != "output['numbers'][1]":
             assert str(seen.value) == str(expected.value)
-    assert (
-        compared == len([leaf for leaf in _leaves(here) if leaf.facts is not None]) - 3
-    )  # the sparse one of each call
+    # All but the sparse tensor of each call.
+    assert compared == len([leaf for leaf in _leaves(here) if leaf.facts is not None]) - 3
     assert answer.inputs.keys() == {
         "call 0: args[0]", "call 1: args[0]", "call 2: args[0]", "module.inner.weight", "module.inner.bias", "module.count",
     }  # fmt: skip

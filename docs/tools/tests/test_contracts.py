@@ -31,9 +31,8 @@ def tree(tmp_path: Path) -> Path:
 def test_every_contract_is_there_exactly_once():
     status, problems = contracts.parse(DATA)
     assert problems == []
-    assert (
-        len({row.id for row in status.rows}) == len(status.rows) == 262 + 19
-    )  # rows of one system, and rows that cut across them
+    # Rows of one system, and rows that cut across them.
+    assert len({row.id for row in status.rows}) == len(status.rows) == 262 + 19
 
 
 @pytest.mark.parametrize(

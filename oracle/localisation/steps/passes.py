@@ -50,9 +50,8 @@ class Step:
     name: str  # "pre_grad: fuse_conv_bn", "decomposition: aten.addmm.default", "partitioner", "lowering and code generation"
     is_changed: bool  # the text of the graph changed
     difference: str = ""  # what is wrong after the step: "output[1][2, 3] is 3.5, but should be 3.0", or what it raises
-    where: str = (
-        ""  # of the wrong step: which output of the lowered graph, or which operators the pass removed and added
-    )
+    # Where the step is wrong: an output of the lowered graph, or the operators that the pass removed and added.
+    where: str = ""
     not_run: str = ""  # why the graph after the step could not be run or compared
 
     @property

@@ -26,9 +26,8 @@ from oracle.subjects.registry import load
 from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Verdict
 
-_ALL = (
-    1 << 30
-)  # symptoms: the first wrong value may be any of thousands, and wrong shapes are listed before wrong values
+# Symptoms. The first wrong value may be any of thousands, and wrong shapes are listed before wrong values.
+_ALL = 1 << 30
 _SHOWN = 20  # of them in the answer
 _POLICY = ComparePolicy(strides="ignore", aliases=False, reason="an intermediate value need not have eager's memory")
 

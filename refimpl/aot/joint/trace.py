@@ -590,9 +590,8 @@ class _JointTraceState:
     def _add_input(self, leaf: Any, is_leaf: bool) -> Any:
         value = self._program_input(leaf, is_leaf)
         if self.needs.remade_views and len(self.leaves) < len(self.is_view) and self.is_view[len(self.leaves)]:
-            value = self._as_view(
-                value
-            )  # `as_strided_` of a view changes its geometry, and the base keeps all its elements
+            # `as_strided_` of a view changes its geometry, and the base keeps all its elements.
+            value = self._as_view(value)
         self.leaves.append(leaf)
         self._inputs.append(value)
         self._starts.append(Start.of(value) if isinstance(value, torch.Tensor) else None)

@@ -92,9 +92,8 @@ class Prices:
     """
 
     fused: float = 0.04  # a pointwise op fused into its user, which reads the inputs anyway
-    materialized: float = (
-        0.5  # a pointwise op whose user is a kernel that does not fuse: its result is written and read
-    )
+    # A pointwise op whose user is a kernel that does not fuse: its result is written and read.
+    materialized: float = 0.5
     slow: float = 1.0  # a pointwise op with a loop per element
     constant: float = 0.01
     reduction: float = 0.5  # per byte read

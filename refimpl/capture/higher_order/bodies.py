@@ -58,9 +58,8 @@ class Body:
             if not is_tensor and not (may_have_ints and is_int(leaf)):
                 unsupported(f"a result of a function given to {self.what}", leaf)
             if is_tensor:
-                nodes.append(
-                    self.graph.local(leaf.node)
-                )  # makes the node an input of this graph, if it is from the outer graph
+                # This makes the node an input of this graph, if it is from the outer graph.
+                nodes.append(self.graph.local(leaf.node))
         inputs = [node.meta.get("example_value") for node in self.graph.graph.nodes if node.op == "placeholder"]
         memories = [
             _memory_of(fake) for fake in inputs if isinstance(fake, torch.Tensor) and fake.layout is torch.strided

@@ -163,9 +163,8 @@ class _BodyMachine(Machine):
 
     def _deliver(self, above: FrameState, signal: Returned | Yielded) -> None:
         if isinstance(signal, Returned) and above.code.is_generator and above.then is Then.PUSH:
-            self._unwind(
-                ErrorValue(StopIteration, [signal.value]), is_new=True
-            )  # a generator that a call resumed has returned
+            # A generator that a call resumed has returned.
+            self._unwind(ErrorValue(StopIteration, [signal.value]), is_new=True)
         else:
             super()._deliver(above, signal)
 
@@ -223,9 +222,8 @@ def run_body(
         machine.check_generators()
     except GraphBreak as reason:
         reason.stack = reason.stack or _lines(state.notes.frames)
-        is_not_entered = (
-            len(machine.frames) == 1 and reason.details.get("error") == "TypeError"
-        )  # it takes other arguments
+        # The function takes other arguments.
+        is_not_entered = len(machine.frames) == 1 and reason.details.get("error") == "TypeError"
         reason.is_of_body = not is_not_entered
         raise
     finally:

@@ -24,9 +24,8 @@ def is_forbidden(function: Any) -> bool:
     return type(function) is FunctionType and function.__dict__.get(_FORBIDDEN_BY_TORCH) is True
 
 
-LEFT_OUT_ALONE = (
-    "_refimpl_left_out_alone"  # attribute of a function that is not captured although the functions it calls are
-)
+# Attribute of a function that is not captured although the functions it calls are.
+LEFT_OUT_ALONE = "_refimpl_left_out_alone"
 CONSTANT_RESULT = "_dynamo_marked_constant"  # attribute of a function
 # Attributes of a tensor: sets of dimensions.
 DYNAMIC = "_dynamo_dynamic_indices"

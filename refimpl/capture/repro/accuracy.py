@@ -50,9 +50,8 @@ def run_fwd_maybe_bwd(gm: Any, args: Sequence[Any], only_fwd: bool = False, disa
     losses = [t.sum() for t in pytree.tree_leaves(out) if isinstance(t, torch.Tensor) and _is_differentiable(t)]
     if losses:
         sum(losses[1:], losses[0]).abs().backward()
-    module = getattr(
-        gm, "_orig_mod", gm
-    )  # what `compile` made of a module has the names of its parameters with a prefix
+    # What `compile` made of a module has the names of its parameters with a prefix.
+    module = getattr(gm, "_orig_mod", gm)
     parameters = dict(module.named_parameters()) if isinstance(module, torch.nn.Module) else {}
     gradients = {name: value.grad for name, value in parameters.items()}
     return [out, gradients, [value.grad if isinstance(value, torch.Tensor) else None for value in given]]

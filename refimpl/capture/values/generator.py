@@ -74,9 +74,8 @@ class GeneratorValue(AnyIteratorValue):
                 unsupported(f"method {name}", self)
             case ("__next__", 0) | ("send", 1):
                 step = self.resumed(domain, *args)
-                return (
-                    step if type(step) is Enter else raising(StopIteration)
-                )  # the machine raises StopIteration with the result
+                # The machine raises StopIteration with the result.
+                return step if type(step) is Enter else raising(StopIteration)
             case "throw", _ if args:
                 return self._thrown(domain, args)
             case "close", 0 if self.frame.is_done or not self.frame.is_started:

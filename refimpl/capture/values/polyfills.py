@@ -274,9 +274,8 @@ def number_by(function: Any, object_: Any, kind: Any, returned: str) -> Any:
     if not isinstance(found, kind):
         raise TypeError(f"{returned} (type {type(found).__name__})")
     if type(found) is not kind:
-        warnings.warn(
-            "a subclass is deprecated", DeprecationWarning, stacklevel=2
-        )  # the graph breaks, and Python warns
+        # The graph breaks, and Python warns.
+        warnings.warn("a subclass is deprecated", DeprecationWarning, stacklevel=2)
     return kind(found)
 
 

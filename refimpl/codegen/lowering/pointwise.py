@@ -490,9 +490,8 @@ def _clamp(state: LoweringState, node: torch.fx.Node, x: Tensor, low: Any = None
 @RULES.rule(aten.pow.Tensor_Scalar)
 def _pow_scalar(state: LoweringState, node: torch.fx.Node, x: Tensor, exponent: Any) -> Any:
     dtype = promoted(x, exponent)
-    is_rounded = (
-        dtype == torch.bfloat16 and fake_of(node).device.type == "cpu"
-    )  # after each product, as in eager's kernel
+    # After each product, as in eager's kernel.
+    is_rounded = dtype == torch.bfloat16 and fake_of(node).device.type == "cpu"
     if isinstance(exponent, (int, float)) and (exponent in (1, 2, 3) or (exponent == -2 and is_rounded)):
         count = abs(int(exponent))
 

@@ -73,9 +73,8 @@ class IndexTextState:
             self.used.add(known)
             return known
         if isinstance(expr, sympy.Add):
-            terms = sorted(
-                (bool(term.is_number), self._term(term)) for term in expr.args
-            )  # sorted by text, because names of axes differ between runs
+            # Sorted by text, because names of axes differ between runs.
+            terms = sorted((bool(term.is_number), self._term(term)) for term in expr.args)
             return " + ".join(text for _, text in terms).replace("+ -", "- ")
         if isinstance(expr, sympy.Mul):
             return self._term(expr)

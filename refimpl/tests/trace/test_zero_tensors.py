@@ -30,9 +30,8 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 def gradient(function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     x = torch.tensor([0.5, -0.0, 2.0], requires_grad=True)
     result = function(x)
-    return (
-        torch.autograd.grad(result, x, torch.ones_like(result))[0].clone().tolist()
-    )  # they may have no memory to read
+    # They may have no memory to read.
+    return torch.autograd.grad(result, x, torch.ones_like(result))[0].clone().tolist()
 
 
 @pytest.mark.parametrize("is_first", [True, False])
