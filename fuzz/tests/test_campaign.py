@@ -48,14 +48,18 @@ def drawn(state: CampaignState) -> dict[int, list[str]]:
     return {number: found for round_ in state.rounds.values() for number, found in sorted(round_.features.items())}
 
 
-def test_an_honest_compiler_has_no_finding(pool: Pool) -> None:
-    state = run(settings_for("honest"), pool)
-    assert state.programs == 60
-    assert not state.buckets
-    assert not state.errors
-    assert not state.work
-    assert state.statuses["pass"] > 50
-    assert state.reached.sizes()["aten"] > 50
+@pytest.fixture(scope="module")
+def honest(pool: Pool) -> CampaignState:
+    return run(settings_for("honest"), pool)
+
+
+def test_an_honest_compiler_has_no_finding(honest: CampaignState) -> None:
+    assert honest.programs == 60
+    assert not honest.buckets
+    assert not honest.errors
+    assert not honest.work
+    assert honest.statuses["pass"] > 50
+    assert honest.reached.sizes()["aten"] > 50
 
 
 def test_a_wrong_value_is_found_and_counted(pool: Pool) -> None:
@@ -67,8 +71,7 @@ def test_a_wrong_value_is_found_and_counted(pool: Pool) -> None:
     assert state.statuses["pass"] > 20
 
 
-def test_crashes_are_findings_and_no_other_program_is_lost(pool: Pool) -> None:
-    honest = run(settings_for("honest"), pool)
+def test_crashes_are_findings_and_no_other_program_is_lost(pool: Pool, honest: CampaignState) -> None:
     state = run(settings_for("crashes_on_bool"), pool)
     assert state.statuses["crash"] >= 1
     assert state.programs == 60
@@ -116,7 +119,7 @@ def test_much_output_is_not_kept(pool: Pool) -> None:
 
 
 def test_the_same_seed_gives_the_same_programs_for_any_number_of_workers(pool: Pool) -> None:
-    settings = settings_for("honest", count=70, chunk=5, round_size=20, block=20)
+    settings = settings_for("honest", count=35, chunk=5, round_size=10, block=10)
     two = run(settings, pool)
     with Pool(workers=1, preload=PRELOAD) as small:
         one = run(replace(settings, workers=1), small)
@@ -129,13 +132,13 @@ def test_the_same_seed_gives_the_same_programs_for_any_number_of_workers(pool: P
 
 
 def test_a_campaign_in_two_parts_is_the_campaign_in_one(pool: Pool) -> None:
-    settings = settings_for("wrong_for_rank_two", count=70, chunk=5, round_size=20, block=20)
+    settings = settings_for("wrong_for_rank_two", count=35, chunk=5, round_size=10, block=10)
     whole = run(settings, pool)
-    first = run(replace(settings, count=33), pool)
-    assert first.programs == 33
+    first = run(replace(settings, count=17), pool)
+    assert first.programs == 17
     resumed = CampaignState.from_json(json.loads(json.dumps(first.to_json())))
     second = run(settings, pool, resumed)
-    assert second.programs == 70
+    assert second.programs == 35
     assert second.statuses == whole.statuses
     assert second.drawn.counts == whole.drawn.counts
     assert second.factors == whole.factors

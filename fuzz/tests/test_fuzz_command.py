@@ -81,7 +81,7 @@ def test_findings_exit_with_1_and_are_in_the_corpus_the_database_and_on_stdout(
         "--subject",
         FAULTY,
         "--count",
-        "30",
+        "15",
         "--focus",
         "ops",
         "--no-reduce",
@@ -94,7 +94,7 @@ def test_findings_exit_with_1_and_are_in_the_corpus_the_database_and_on_stdout(
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     findings = [row["finding"] for row in rows if "finding" in row]
     summary = rows[-1]["summary"]
-    assert summary["programs"] == 30
+    assert summary["programs"] == 15
     assert {row["key"] for row in findings} == {row["key"] for row in summary["buckets"]}
     files = sorted(path.stem for path in (tmp_path / "corpus" / "findings").iterdir())
     assert files == sorted(row["key"] for row in findings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -59,8 +60,14 @@ def test_a_control_does_not(mutant: Mutant) -> None:
     assert verdict.status is Status.PASS, verdict
 
 
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    with Pool(workers=1, preload=("torch", "oracle.case")) as made:
+        yield made
+
+
 @pytest.mark.parametrize("name", ["empty_tensors_crash", "rank_five_hangs"])
-def test_a_trigger_ends_its_worker(name: str) -> None:
+def test_a_trigger_ends_its_worker(name: str, pool: Pool) -> None:
     mutant = MUTANTS[name]
     case = PlannedCase(
         case_id=name,
@@ -75,9 +82,8 @@ def test_a_trigger_ends_its_worker(name: str) -> None:
         function="oracle.case:run_case",
         payload={"case": case.to_json(), "subject": resolve(mutant.subject).to_json()},
         group="",
-        timeout_s=8 if "timeout" in mutant.statuses else 60,
+        timeout_s=4 if "timeout" in mutant.statuses else 60,
         memory_bytes=4 << 30,
     )
-    with Pool(workers=1, preload=("torch", "oracle.case")) as pool:
-        (result,) = pool.run([task])
+    (result,) = pool.run([task])
     assert isinstance(result.end, TimedOut if "timeout" in mutant.statuses else Died), result.end
