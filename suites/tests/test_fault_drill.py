@@ -65,33 +65,35 @@ def test_every_fault_is_its_own_row_and_touches_no_other(tmp_path: Path) -> None
     assert "default dtype is torch.float64" in symptoms["leaks_state"]
 
 
-@pytest.mark.parametrize("kill_after_records", [1, 12])
-def test_a_parent_killed_in_the_middle_is_resumed_without_loss_or_double(
-    tmp_path: Path, kill_after_records: int
-) -> None:
-    database = tmp_path / "killed.db"
-    command = [sys.executable, "-m", "oracle.cli", "sweep", "--suite", "features", "--subject", "eager,eager_fp64"]
-    command += ["--match", "c*", "--db", str(database), "--json"]
-    parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert parent.stdout is not None
-    for _ in range(kill_after_records):
-        assert parent.stdout.readline()
-    parent.send_signal(signal.SIGKILL)
-    parent.wait()
-    with Store.open(database, create=False) as store:
-        run_id = latest(store)
-        planned = {case.case_id for case in store.planned(run_id)}
-        before = [record.case_id for record in store.records(run_id)]
-    assert len(before) < len(planned), "the parent was to be killed before its end"
-    assert len(before) == len(set(before))
-    resumed = run_here("sweep", "--resume", "--db", str(database), "--json")
+def test_a_parent_killed_in_the_middle_is_resumed_without_loss_or_double(tmp_path: Path) -> None:
+    """It is killed after the first record, and once more, with more records, after it was resumed."""
+    database = str(tmp_path / "killed.db")
+    first = ("--suite", "features", "--subject", "eager,eager_fp64", "--match", "c*")
+    run_id, kept = "", []
+    for options, records in ((first, 1), (("--resume",), 12)):
+        command = [sys.executable, "-m", "oracle.cli", "sweep", *options, "--db", database, "--json"]
+        parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert parent.stdout is not None
+        for _ in range(records):
+            assert parent.stdout.readline()
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+        with Store.open(Path(database), create=False) as store:
+            run_id = run_id or latest(store)
+            assert latest(store) == run_id
+            planned = {case.case_id for case in store.planned(run_id)}
+            before, kept = kept, [record.case_id for record in store.records(run_id)]
+        assert len(kept) < len(planned), "the parent was to be killed before its end"
+        assert len(kept) == len(set(kept))
+        assert set(before) <= set(kept)
+    resumed = run_here("sweep", "--resume", "--db", database, "--json")
     lines = [json.loads(line) for line in resumed.stdout.splitlines()]
-    assert len(lines) - 1 == len(planned) - len(before), resumed.stderr[-2000:]
-    with Store.open(database, create=False) as store:
+    assert len(lines) - 1 == len(planned) - len(kept), resumed.stderr[-2000:]
+    with Store.open(Path(database), create=False) as store:
         after = [record.case_id for record in store.records(run_id)]
         assert latest(store) == run_id
     assert sorted(after) == sorted(planned)
-    again = run_here("sweep", "--resume", "--db", str(database))
+    again = run_here("sweep", "--resume", "--db", database)
     assert again.returncode == 2
     assert "no interrupted run" in again.stderr
 
