@@ -23,6 +23,7 @@ import sympy
 import torch
 from torch import fx
 from torch._export.verifier import TrainingIRVerifier, Verifier
+from torch._guards import ShapeGuard, SLoc, Source
 from torch._higher_order_ops.wrap import wrap_with_autocast, wrap_with_set_grad_enabled
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
@@ -34,7 +35,6 @@ from torch.types import py_sym_types
 from torch.utils import _pytree as pytree
 from torch.utils._sympy import functions as torch_functions
 from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.printers import PythonPrinter
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from oracle.errors import UsageError
@@ -89,6 +89,7 @@ def to_torch(program: Any) -> ExportedProgram:
     graph_module = conversion.graph_module(program.graph_module)
     signature = _signature(program.graph_signature)
     state, constants = _state_and_constants(program, signature)
+    conversion.add_guards(program, _user_inputs(program, graph_module.graph, signature))
     verifier = TrainingIRVerifier if program.dialect == "TRAINING" else Verifier
     converted = ExportedProgram(
         root=graph_module,
@@ -104,7 +105,7 @@ def to_torch(program: Any) -> ExportedProgram:
         constants=constants,
         verifiers=[verifier],
     )
-    converted._guards_code = conversion.guards_code(program, converted)
+    converted._guards_code += getattr(program, "_guards_code", [])
     conversion.finish()
     return converted
 
@@ -264,36 +265,85 @@ class _Conversion:
 
     # ----------------------------------------------------------------------------------------------------- guards
 
-    def guards_code(self, program: Any, converted: ExportedProgram) -> list[str]:
-        """Guards on input sizes besides the ranges, as text over `L['name'].size()[0]`, which `module()` checks."""
-        guards = [guard for guard in getattr(program, "guards", ()) if isinstance(guard, sympy.Basic)]
-        if not guards:
-            return list(getattr(program, "_guards_code", ()))
-        sources = self._sources(converted)
-        texts = []
-        for guard in guards:
-            condition = self.expression(guard)
-            if condition.free_symbols and condition.free_symbols <= set(sources):
-                texts.append(PythonPrinter().doprint(condition.xreplace(sources)))
-        return texts
+    def add_guards(self, program: Any, inputs: Iterable[tuple[str, Any]]) -> None:
+        """Add the program's guards to the ShapeEnv, from where torch takes what `module()` checks, also of decomposed programs.
 
-    def _sources(self, converted: ExportedProgram) -> dict[sympy.Symbol, sympy.Symbol]:
-        """Symbol -> a symbol named after the source of the first size equal to it, as torch writes it."""
-        specs = converted.graph_signature.input_specs
-        users = {spec.arg.name for spec in specs if spec.kind is torch_signature.InputKind.USER_INPUT}
-        values = [node.meta.get("val") for node in converted.graph.find_nodes(op="placeholder") if node.name in users]
-        sources: dict[sympy.Symbol, sympy.Symbol] = {}
-        for path, value in zip(_input_paths(converted), values, strict=False):
-            sizes: Iterable[tuple[str, Any]] = [(path, value)]
-            if isinstance(value, torch.Tensor):
-                sizes = [(f"{path}.size()[{dim}]", size) for dim, size in enumerate(value.shape)]
-            for text, size in sizes:
-                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                    sources.setdefault(size.node.expr, sympy.Symbol(text, integer=True))
-        return sources
+        inputs: the user inputs, as torch's source names and fake tensors. A size that is an expression, such as `2*s0 + 1`, is
+        a guard too: it equals the expression, or, if the symbol is read from it, it has the remainder of `2*s0 + 1`.
+        """
+        sizes = [
+            (text, size.node.expr)
+            for path, value in inputs
+            for text, size in _sizes_of(path, value)
+            if isinstance(size, torch.SymInt)
+        ]
+        for text, expr in sizes:
+            if expr.is_Symbol:
+                self._read_from(expr, text)
+        for text, expr in sizes:
+            if expr.is_Symbol:
+                continue
+            size = self._read_from(sympy.Symbol(text, integer=True), text)
+            symbol, scale, offset = _linear(expr) or (None, 1, 0)
+            if symbol is not None and symbol not in self.shape_env.var_to_sources:
+                self._read_from(symbol, f"(({text} - {offset}) // {scale})")
+                if scale != 1:
+                    self._guard(sympy.Eq(torch_functions.PythonMod(size, scale), offset % scale))
+            else:
+                self._guard(sympy.Eq(size, expr))
+        for guard in getattr(program, "guards", ()):
+            if isinstance(guard, sympy.Basic):
+                self._guard(self.expression(guard))
+
+    def _read_from(self, symbol: sympy.Symbol, text: str) -> sympy.Symbol:
+        """Let torch print the symbol as `text` in guards."""
+        self.shape_env.var_to_sources.setdefault(symbol, [_InputSource(text)])
+        return symbol
+
+    def _guard(self, condition: Any) -> None:
+        known = condition.free_symbols
+        if known and known <= self.shape_env.var_to_sources.keys():
+            self.shape_env.guards.append(ShapeGuard(condition, SLoc("to_torch", None), False))
 
 
-def _input_paths(program: ExportedProgram) -> list[str]:
+@dataclass(frozen=True)
+class _InputSource(Source):
+    """A size of an input, by its text."""
+
+    text: str
+
+    @property
+    def _name_template(self) -> str:
+        return self.text
+
+
+def _sizes_of(path: str, value: Any) -> list[tuple[str, Any]]:
+    if not isinstance(value, torch.Tensor):
+        return [(path, value)]
+    return [(f"{path}.size()[{dim}]", size) for dim, size in enumerate(value.shape)]
+
+
+def _linear(expr: Any) -> tuple[sympy.Symbol, int, int] | None:
+    """(symbol, scale, offset) of `scale * symbol + offset` with a positive scale; None for other expressions."""
+    if len(expr.free_symbols) != 1:
+        return None
+    (symbol,) = expr.free_symbols
+    if not expr.is_polynomial(symbol) or sympy.degree(expr, symbol) != 1:
+        return None
+    scale, offset = sympy.Poly(expr, symbol).all_coeffs()
+    return (symbol, int(scale), int(offset)) if scale > 0 else None
+
+
+def _user_inputs(
+    program: Any, graph: fx.Graph, signature: torch_signature.ExportGraphSignature
+) -> list[tuple[str, Any]]:
+    """Torch's source names and the values of the user inputs."""
+    users = {spec.arg.name for spec in signature.input_specs if spec.kind is torch_signature.InputKind.USER_INPUT}
+    values = [node.meta.get("val") for node in graph.find_nodes(op="placeholder") if node.name in users]
+    return list(zip(_input_paths(program), values, strict=False))
+
+
+def _input_paths(program: Any) -> list[str]:
     """Torch's source names of the user inputs' leaves, in order: "L['x'][0]"."""
     if program.example_inputs is None:
         return []

@@ -242,6 +242,36 @@ def test_conditions_besides_ranges_are_checked_as_well() -> None:
         run(torch.ones(7, 3))
 
 
+class Joined(nn.Module):
+    """Takes any two sizes. Only the shapes that it is exported with relate them."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x, y]) * y.shape[0]
+
+
+D = Dim("d", min=2, max=9)
+REFUSED: Mapping[str, tuple[nn.Module, Any, tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = MappingProxyType(
+    {  # name -> module, sizes that vary, sizes of the example, sizes that are taken, sizes that are refused
+        "derived": (Joined(), ({0: 2 * D + 1}, {0: D}), (9, 4), (7, 3), (8, 3)),
+        "derived alone": (Joined(), ({0: 2 * D + 1}, None), (9, 4), (7, 4), (8, 4)),
+        "asked in the program": (NeedsEven(), ({0: Dim.AUTO},), (4,), (6,), (7,)),
+    }
+)
+
+
+@pytest.mark.parametrize("way", ["module", "saved", "decomposed"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_sizes_that_break_a_relation_are_refused_in_every_form(name: str, way: str) -> None:
+    module, shapes, sizes, taken, refused = REFUSED[name]
+    examples = tuple(torch.ones(n, 3) for n in sizes)
+    program = export(module, examples, dynamic_shapes=shapes)
+    run = WAYS[way](to_torch(program))
+    given = [torch.randn(n, 3) for n in taken]
+    torch.testing.assert_close(run(*given), module(*given))
+    with pytest.raises(AssertionError, match="Guard failed"):
+        run(*(torch.randn(n, 3) for n in refused))
+
+
 class Listed(nn.Module):
     """Parameters that no module has registered, and a number between the tensors."""
 
