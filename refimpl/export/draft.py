@@ -25,8 +25,9 @@ from refimpl.export.entry_points import check_arguments, exported_program
 from refimpl.export.exported_program import ExportedProgram
 from refimpl.export.non_strict import non_strict_program
 from refimpl.export.outside_containers import containers_kept
-from refimpl.export.shapes.additional_inputs import without_wrappers
+from refimpl.export.shapes.additional_inputs import found_shapes, verify_additional, without_wrappers
 from refimpl.export.shapes.policies import InputLeaf, argument_names, input_leaves, signature_of
+from refimpl.symbolic.dynamic_shapes import DimSpec
 
 
 def draft_export(
@@ -55,8 +56,8 @@ def draft_export(
     check_arguments(mod, args, kwargs, preserve_module_call_signature, strict=False)
     kwargs = dict(kwargs or {})
     examples = without_wrappers((args, kwargs))
-    if hasattr(dynamic_shapes, "dynamic_shapes"):
-        dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
+    additional = dynamic_shapes
+    dynamic_shapes = found_shapes(dynamic_shapes, mod, args, kwargs)
     args, kwargs = with_hints_as_sizes(*without_wrappers((args, kwargs)))
     signature = signature_of(mod)
     leaves = input_leaves(signature, args, kwargs, dynamic_shapes)
@@ -88,6 +89,7 @@ def draft_export(
             )
             leaves = _without_promises(leaves)
     exported.report = DraftExportReport(failures=(*earlier, *noted.failures), op_profiles=noted.profiles)
+    verify_additional(additional, exported)
     return exported
 
 
@@ -113,18 +115,26 @@ def _attempt(
 
 
 def _without_promises(leaves: Sequence[InputLeaf]) -> list[InputLeaf]:
-    """The leaves with dynamic sizes that may be specialised."""
-
-    def relaxed(spec: Any) -> Any:
-        return type(spec)("OWN") if spec.policy == "DYNAMIC" else spec
-
+    """The leaves with dynamic sizes that may be specialised. They keep their bounds, unless the example is outside of them."""
     return [
         replace(
             leaf,
             policy=None
             if leaf.policy is None
-            else replace(leaf.policy, dims={dim: relaxed(spec) for dim, spec in leaf.policy.dims.items()}),
-            number=None if leaf.number is None else relaxed(leaf.number),
+            else replace(
+                leaf.policy,
+                dims={dim: _relaxed(spec, leaf.value.shape[dim]) for dim, spec in leaf.policy.dims.items()},
+            ),
+            number=None if leaf.number is None else _relaxed(leaf.number, leaf.value),
         )
         for leaf in leaves
     ]
+
+
+def _relaxed(spec: DimSpec, size: int) -> DimSpec:
+    if spec.policy != "DYNAMIC":
+        return spec
+    low, high = (None if root is None else spec.scale * root + spec.offset for root in (spec.min, spec.max))
+    if (low is not None and size < low) or (high is not None and size > high):
+        low = high = None
+    return DimSpec("OWN", low, high)

@@ -32,7 +32,9 @@ class FailureReport:
     data: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"{_TEXTS[self.failure_type].format(**self.data)}\n  at {self.place}"
+        times = self.data.get("occurrences", 1)
+        again = f" ({times} times; the text is of the first)" if times > 1 else ""
+        return f"{_TEXTS[self.failure_type].format(**self.data)}\n  at {self.place}{again}"
 
 
 _TEXTS = {

@@ -8,6 +8,7 @@ logged. Programs run on copies of their state and inputs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sympy
@@ -42,14 +43,26 @@ class DraftFailuresState:
     """The failures without duplicates. Mutable; one per draft."""
 
     def __init__(self) -> None:
-        self.failures: list[FailureReport] = []
+        self._failures: dict[Any, list[FailureReport]] = {}
         self.profiles: dict[str, set[OpProfile]] = {}
+
+    @property
+    def failures(self) -> list[FailureReport]:
+        """One failure for each line and what failed there. A condition of a loop is one failure, with its `occurrences`."""
+        return [
+            replace(first, data={**first.data, "occurrences": len(equal) + 1}) if equal else first
+            for first, *equal in self._failures.values()
+        ]
 
     def add(self, failure_type: FailureType, **data: Any) -> None:
         """Add a failure at the current line of the program."""
-        failure = FailureReport(failure_type=failure_type, place=Stack.capture().user_line(), data=data)
-        if failure not in self.failures:
-            self.failures.append(failure)
+        stack = Stack.capture()
+        failure = FailureReport(failure_type=failure_type, place=stack.user_line(), data=data)
+        depends_on_data = failure_type is FailureType.DATA_DEPENDENT_ERROR
+        key = stack.user_frames() if depends_on_data else str(data)
+        found = self._failures.setdefault((failure_type, failure.place, key), [])
+        if failure not in found or depends_on_data:
+            found.append(failure)
 
     def add_profile(self, func: OpOverload, args: Any, result: Any) -> None:
         """Note the metadata of the arguments and of the real result of an operator."""

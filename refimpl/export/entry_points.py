@@ -34,8 +34,7 @@ from refimpl.export.module_call_graph import module_call_graph
 from refimpl.export.non_strict import non_strict_program
 from refimpl.export.outside_containers import containers_kept
 from refimpl.export.placeholder_names import name_nested_placeholders
-from refimpl.export.shapes.additional_inputs import without_wrappers
-from refimpl.export.shapes.collection import ShapesCollection
+from refimpl.export.shapes.additional_inputs import found_shapes, verify_additional, without_wrappers
 from refimpl.export.shapes.policies import argument_names, input_leaves, signature_of
 from refimpl.export.shapes.range_constraints import call_conditions, check_promises, range_constraints
 from refimpl.export.statistics import logged
@@ -98,8 +97,8 @@ def _exported(
     check_arguments(mod, args, kwargs, preserve_module_call_signature, strict=strict)
     kwargs = dict(kwargs or {})
     examples = without_wrappers((args, kwargs))
-    if isinstance(dynamic_shapes, ShapesCollection) or hasattr(dynamic_shapes, "dynamic_shapes"):
-        dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
+    additional = dynamic_shapes
+    dynamic_shapes = found_shapes(dynamic_shapes, mod, args, kwargs)
     args, kwargs = with_hints_as_sizes(*without_wrappers((args, kwargs)))
     signature = signature_of(mod)
     leaves = input_leaves(signature, args, kwargs, dynamic_shapes)
@@ -125,6 +124,7 @@ def _exported(
             prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
         )  # fmt: skip
         take_signatures(made, non_strict)
+    verify_additional(additional, made)
     return made
 
 

@@ -259,17 +259,23 @@ Hook = Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any]], tuple[tuple[
 
 def _input_hook(in_spec: pytree.TreeSpec, names: Sequence[str]) -> Hook:
     """A forward pre-hook that orders arguments as the graph has them, and checks containers."""
-    num_args = in_spec.children()[0].num_children
-    keywords = list(in_spec.children()[1].context or ())
 
     def hook(
         module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        args, kwargs = placed(args, kwargs, num_args, names, keywords)
-        received = pytree.tree_structure((args, kwargs))
-        return (args, kwargs) if received == in_spec else with_keys_in_order((args, kwargs), received, in_spec)
+        return arranged(args, kwargs, in_spec, names)
 
     return hook
+
+
+def arranged(
+    args: tuple[Any, ...], kwargs: dict[str, Any], in_spec: pytree.TreeSpec, names: Sequence[str]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call as the program was exported with them. Raises StructureMismatch if they do not fit."""
+    positional, keyword = in_spec.children()
+    args, kwargs = placed(args, kwargs, positional.num_children, names, list(keyword.context or ()))
+    received = pytree.tree_structure((args, kwargs))
+    return (args, kwargs) if received == in_spec else with_keys_in_order((args, kwargs), received, in_spec)
 
 
 def with_keys_in_order(

@@ -57,9 +57,19 @@ def outside_promise(spec: DimSpec, problem: str) -> RuntimeError:
     """The error, before tracing, for an input whose size does not fit its specification."""
     return upstream_shape_error("ConstraintViolationError")(
         f"{problem}\n"
-        f"  expected: a size that fits the specification {spec!r}\n"
-        "  what to do: trace with an example that fits, or change the specification"
+        f"  expected: a size{_described(spec)}\n"
+        "  what to do: give an example that fits, or change the dynamic shapes"
     )
+
+
+def _described(spec: DimSpec) -> str:
+    """The sizes of a specification: ` of the form 2*d + 1, where d is from 2 to 9`."""
+    bounds = [f"from {spec.min}"] if spec.min is not None else []
+    bounds += [f"to {spec.max}"] if spec.max is not None else []
+    limits = " " + " ".join(bounds) if bounds else ""
+    if spec.scale == 1 and not spec.offset:
+        return limits or (f" equal to {spec.name}" if spec.name is not None else "")
+    return f" of the form {spec}" + (f", where {spec.name} is{limits}" if limits else "")
 
 
 def violations(env: Traced) -> list[Violation]:

@@ -99,6 +99,12 @@ class Stack:
         file, line, function = found
         return f"{file}:{line} in {function}: {linecache.getline(file, line).strip()}"
 
+    def user_frames(self) -> tuple[tuple[str, int], ...]:
+        """File and line of every frame of user code, innermost first: the road on which the program came here."""
+        first = () if self._place is None else ((self._place.file, self._place.line),)
+        frames = ((code.co_filename, line) for code, line in self._frames)
+        return (*first, *(frame for frame in frames if is_user_file(frame[0])))
+
     def as_trace(self) -> str:
         """The innermost frame of user code in the form of a `stack_trace` of a node; empty if there is none."""
         found = self.user_frame()

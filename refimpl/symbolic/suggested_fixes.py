@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import sympy
+
 from refimpl.symbolic.congruences import Step, linear, steps
 from refimpl.symbolic.constraints import Violation
 from refimpl.symbolic.guards import python_source
@@ -74,14 +76,14 @@ def _line(env: Traced, label: str, expr: Any, names: dict[Any, str], stepped: di
     if expr in names and names[expr] == label and expr not in stepped:
         bounds = env.facts.range_of(expr)
         return _dim(label, bounds.lower, bounds.upper, env._default_value_range().lower)
+    roots = {s: sympy.Symbol(_root_name(env, names, s), integer=True) for s in expr.free_symbols & stepped.keys()}
+    expr = expr.xreplace({s: stepped[s].scale * root + stepped[s].offset for s, root in roots.items()})
+    names = names | {root: root.name for root in roots.values()}
     read = linear(expr)
     if read is None:
         return f"{label} = {python_source(expr, lambda symbol: names.get(symbol) or env.source_name(symbol))}"
     symbol, scale, offset = read
     name = names.get(symbol) or env.source_name(symbol)
-    if symbol in stepped:
-        step = stepped[symbol]
-        name, scale, offset = _root_name(env, names, symbol), scale * step.scale, scale * step.offset + offset
     text = name if scale == 1 else f"{scale}*{name}"
     if offset:
         text += f" + {offset}" if offset > 0 else f" - {-offset}"

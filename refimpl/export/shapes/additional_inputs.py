@@ -13,9 +13,9 @@ import torch
 
 from refimpl._torch import pytree
 from refimpl.errors import BadParameter
-from refimpl.export.errors import StructureMismatch
 from refimpl.export.shapes.dims import Dim
 from refimpl.export.shapes.policies import signature_of
+from refimpl.export.unlift import arranged
 
 Example = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -25,6 +25,8 @@ class Checked(Protocol):
 
     @property
     def call_spec(self) -> Any: ...
+    @property
+    def module_call_graph(self) -> Any: ...
     def input_contract(self) -> Any: ...
 
 
@@ -50,13 +52,28 @@ class AdditionalInputs:
         return pytree.tree_map(_merged, first, *others)
 
     def verify(self, ep: Checked) -> None:
-        """Raises InputMismatch, a RuntimeError, if the exported program does not take one of the examples."""
+        """Raises InputMismatch, a RuntimeError, if the exported program does not take one of the examples. `export` calls it."""
         contract = ep.input_contract()
-        for example in self._examples:
-            leaves, received = pytree.tree_flatten(example)
-            if received != ep.call_spec.in_spec:
-                raise StructureMismatch(received, ep.call_spec.in_spec)
-            contract.check(leaves)
+        whole = ep.module_call_graph[0].signature
+        names = (whole.forward_arg_names or ()) if whole is not None else ()
+        for args, kwargs in self._examples:
+            contract.check(pytree.tree_leaves(arranged(args, kwargs, ep.call_spec.in_spec, names)))
+
+
+def found_shapes(given: Any, mod: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """The `dynamic_shapes` argument without an AdditionalInputs or a ShapesCollection, ours or torch's."""
+    return given.dynamic_shapes(mod, args, kwargs) if hasattr(given, "dynamic_shapes") else given
+
+
+def verify_additional(given: Any, program: Checked) -> None:
+    """Check that the program takes the examples, if `dynamic_shapes` was an AdditionalInputs. Raises InputMismatch."""
+    if isinstance(given, AdditionalInputs):
+        given.verify(program)
+    elif hasattr(given, "verify"):  # torch's
+        ours = AdditionalInputs()
+        for args, kwargs in given._examples:
+            ours.add(args, kwargs)
+        ours.verify(program)
 
 
 def _merged(value: Any, *others: Any) -> Any:

@@ -12,7 +12,6 @@ import torch
 
 from refimpl._torch import pytree
 from refimpl.errors import BadParameter
-from refimpl.export.errors import invalid_input
 from refimpl.export.shapes.additional_inputs import IntWrapper, is_int_wrapper
 from refimpl.export.shapes.policies import signature_of
 
@@ -48,7 +47,7 @@ class ShapesCollection:
         return len(self._shapes)
 
     def dynamic_shapes(self, m: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Any:
-        """The `dynamic_shapes` argument for `export`. Raises UserError for a shape whose tensor is not among the inputs."""
+        """The `dynamic_shapes` argument for `export`. Raises ValueError for a shape whose tensor is not among the inputs."""
         found: set[int] = set()
 
         def shape_of(leaf: Any) -> Any:
@@ -59,7 +58,8 @@ class ShapesCollection:
         tree = {name: pytree.tree_map(shape_of, value) for name, value in arguments.items()}
         missing = [shape for key, shape in self._shapes.items() if key not in found]
         if missing:
-            raise invalid_input(
-                f"Tensors to which the shapes {missing} were assigned are not among the inputs of export"
+            raise ValueError(
+                f"Tensors to which the shapes {missing} were assigned are not among the inputs of export\n"
+                "  what to do: assign shapes to the tensors themselves that export is given, not to copies of them"
             )
         return tree

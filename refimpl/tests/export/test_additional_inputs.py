@@ -36,6 +36,25 @@ def test_sizes_and_integers_that_differ_are_dynamic(strict: bool) -> None:
         more.verify(program)
 
 
+def test_export_refuses_a_program_that_does_not_take_an_additional_example() -> None:
+    more = AdditionalInputs()
+    more.add((torch.randn(3), torch.randn(12)))
+    given = torch.randn(8), torch.randn(12)
+    with pytest.raises(InputMismatch, match=r"x.size\(\)\[0\] >= 6; it is 3"):
+        export(Bounded(), given, dynamic_shapes=more)
+    with pytest.raises(InputMismatch, match="it is 3"):
+        draft_export(Bounded(), given, dynamic_shapes=more)
+
+
+def test_additional_examples_may_order_and_pass_arguments_as_calls_may() -> None:
+    more = AdditionalInputs()
+    more.add((torch.randn(5),), {"y": torch.randn(9)})
+    export(Related(), (torch.randn(4), torch.randn(8)), dynamic_shapes=more)
+    more = AdditionalInputs()
+    more.add((), {"y": torch.randn(9), "x": torch.randn(5)})
+    export(Related(), (), {"x": torch.randn(4), "y": torch.randn(8)}, dynamic_shapes=more)
+
+
 def test_examples_that_differ_otherwise_are_refused() -> None:
     more = AdditionalInputs()
     more.add((torch.randn(3), "b"))
@@ -63,6 +82,11 @@ class Related(nn.Module):
         return x + y[4:]
 
 
+class Halved(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.reshape(-1, 2).sum(1) + y
+
+
 class Tripled(nn.Module):
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x.reshape(-1, 3)
@@ -74,7 +98,8 @@ class Fixed(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("module", "sizes"), [(Bounded(), (16, 12)), (Related(), (6, 10)), (Tripled(), (15, 4)), (Fixed(), (6, 7))]
+    ("module", "sizes"),
+    [(Bounded(), (16, 12)), (Related(), (6, 10)), (Tripled(), (15, 4)), (Halved(), (8, 4)), (Fixed(), (6, 7))],
 )
 def test_refined_shapes_are_exported(module: nn.Module, sizes: tuple[int, int]) -> None:
     given = tuple(map(torch.randn, sizes))

@@ -202,6 +202,37 @@ def test_promises_that_do_not_hold_are_reported_and_left_out() -> None:
         program.module()(torch.ones(5), torch.ones(9))
 
 
+@pytest.mark.parametrize(("dim", "largest"), [(Dim("n", max=20), 20), (2 * Dim("n", max=10) + 1, 21)])
+def test_promises_that_do_not_hold_keep_their_bounds(dim: Any, largest: int) -> None:
+    class Bounded(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1 if x.shape[0] > 5 else x
+
+    program = draft_export(Bounded(), (torch.ones(9),), dynamic_shapes=({0: dim},))
+    assert program.report is not None
+    assert not program.report.successful()
+    assert program.module()(torch.ones(largest)).shape == (largest,)
+    for size in (5, largest + 1):
+        with pytest.raises(AssertionError, match="Guard failed"):
+            program.module()(torch.ones(size))
+
+
+def test_a_condition_of_a_loop_is_one_failure() -> None:
+    class Counting(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            total = 0
+            for value in x:
+                if value > 0:
+                    total += 1
+            return x * total
+
+    program = draft_export(Counting(), (torch.tensor([1, 0, 1]),))
+    assert program.report is not None
+    (failure,) = program.report.failures
+    assert failure.data["occurrences"] == 3
+    assert "3 times" in str(failure)
+
+
 def test_what_makes_no_sense_is_refused_as_by_export() -> None:
     with pytest.raises(UserError, match="tuple"):
         draft_export(nn.Linear(2, 2), torch.ones(2))  # type: ignore[arg-type]

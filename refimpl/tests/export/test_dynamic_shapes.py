@@ -219,7 +219,7 @@ def test_a_collection_refuses_two_shapes_of_one_tensor_and_tensors_that_are_no_i
         shapes[x] = {0: Dim.STATIC}
     with pytest.raises(BadParameter, match="non-tensor"):
         shapes["x"] = {0: Dim.AUTO}  # type: ignore[index]
-    with pytest.raises(UserError, match="not among the inputs"):
+    with pytest.raises(ValueError, match="not among the inputs"):
         shapes.dynamic_shapes(Doubling(), (torch.ones(4),))
 
 
