@@ -15,8 +15,9 @@ from typing import Any, Final, TypeAlias
 
 import sqlalchemy as sa
 
-from oracle.verdict import BiasSum, Status, Verdict
-from results.bias import BiasFinding, BiasKey, add_sum, findings_of_sums
+from oracle.verdict import Status, Verdict
+from results.bias import BiasFinding, findings_of_sums
+from results.error_sums import added_sums, sums_of_run
 from results.groups import FindingGroup, GroupRow, group_rows
 from results.schema import CASES, RECORDS, RUNS
 from results.store import COMPLETE, SAME_CASE, RunInfo, Store, absent_verdict
@@ -237,72 +238,14 @@ def _column(name: str) -> sa.ColumnElement[Any]:
     return CASES.c[name] if name in CASES.c else RECORDS.c[name]
 
 
-# ------------------------------------------------------------------------------------------------- systematic errors
-
-# `extra` as the database's functions take it, and a field of the first error sum.
-_AS_JSON: Final = {"sqlite": "records.extra", "postgresql": "CAST(records.extra AS jsonb)"}
-_FIRST_SUM: Final = {
-    "sqlite": "json_extract(simple, '$.verdict.bias[0].{field}')",
-    "postgresql": "(simple #>> '{{verdict,bias,0,{field}}}')",
-}
-_NUMBERS: Final = {"eps": "double precision", "tensors": "bigint", "weight": "bigint"} | dict.fromkeys(
-    ("subject", "eager", "variance"), "double precision"
-)
-# Whether `extra` has a single error sum, in one reading of its text: NaN and infinity, which Python writes, are no JSON.
-_IS_SIMPLE: Final = {
-    "sqlite": "CASE WHEN json_valid(records.extra) THEN json_array_length(records.extra, '$.verdict.bias') = 1 ELSE 0 END",
-    # PostgreSQL refuses to read \\u0000, too.
-    "postgresql": "CASE WHEN strpos(records.extra, 'NaN') = 0 AND strpos(records.extra, 'Infinity') = 0"
-    " AND strpos(records.extra, '\\u0000') = 0"
-    " THEN jsonb_array_length(CAST(records.extra AS jsonb) #> '{verdict,bias}') = 1 ELSE 1 = 0 END",
-}
-_HAS_BIAS: Final = {
-    "sqlite": "instr(records.extra, '\"bias\"') > 0",
-    "postgresql": "strpos(records.extra, '\"bias\"') > 0",
-}
-
-
 def bias_findings(store: Store, run: RunInfo, glob: Cases = "*") -> list[BiasFinding]:
-    """The systematic errors of a run, as `results.bias.find_bias`.
-
-    The database adds the sums of the records that have one; the few with several, or with a NaN, are read.
-    """
-    sums: dict[BiasKey, BiasSum] = {}
-    cases: dict[BiasKey, int] = {}
-    labels = (CASES.c.suite, CASES.c.group, CASES.c.subject, CASES.c.device)
-    joined = sa.join(CASES, RECORDS, SAME_CASE)
-    has_others = False
+    """The systematic errors of a run, as `results.bias.find_bias`."""
     with store.reading() as connection:
-        name = connection.dialect.name
-        conditions = (*planned_in(run, glob), RECORDS.c.status.not_in(FINDINGS), sa.text(_HAS_BIAS[name]))
-        # Read once in a query of its own (which OFFSET keeps apart), as every function that is given a text parses it.
-        simple = sa.literal_column(f"CASE WHEN {_IS_SIMPLE[name]} THEN {_AS_JSON[name]} END").label("simple")
-        rows = sa.select(*labels, simple).select_from(joined).where(*conditions).offset(0).subquery()
-        key = (*(rows.c[label.key] for label in labels), sa.literal_column(_FIRST_SUM[name].format(field="dtype")))
-        numbers = {field: f"CAST({_FIRST_SUM[name].format(field=field)} AS {kind})" for field, kind in _NUMBERS.items()}
-        added = [sa.literal_column(f"{'min' if field == 'eps' else 'sum'}({text})") for field, text in numbers.items()]
-        for row in connection.execute(sa.select(*key, sa.func.count(), *added).select_from(rows).group_by(*key)):
-            *found, count, eps, tensors, weight, subject, eager, variance = tuple(row)
-            if found[-1] is None:
-                has_others = True
-                continue
-            sums[tuple(found)] = BiasSum(
-                dtype=found[-1],
-                eps=eps,
-                tensors=int(tensors),
-                weight=int(weight),
-                subject=subject,
-                eager=eager,
-                variance=variance,
-            )
-            cases[tuple(found)] = count
-        if has_others:
-            others = sa.select(*labels, RECORDS.c.extra).select_from(joined).where(*conditions)
-            for row in connection.execute(others.where(sa.text(f"NOT ({_IS_SIMPLE[name]})"))):
-                *labels_of_row, extra = tuple(row)
-                for one in json.loads(extra).get("verdict", {}).get("bias", ()):
-                    add_sum(sums, cases, (*labels_of_row, one["dtype"]), BiasSum(**one))
-    return findings_of_sums(sums, cases)
+        if isinstance(glob, str) and glob == "*":
+            sums = sums_of_run(connection, run.run_id, recorded=run.recorded)
+        else:
+            sums = added_sums(connection, *planned_in(run, glob))
+    return findings_of_sums(*sums)
 
 
 def notable_verdicts(store: Store, run: RunInfo) -> Iterator[tuple[str, Verdict]]:
@@ -341,23 +284,33 @@ RERUNS = sa.case((_HAS_RERUNS, RECORDS.c.extra), else_="")
 
 def _rerun(store: Store, run: RunInfo, match: Cases = "*") -> Iterator[tuple[int, str, Verdict]]:
     """Place, case id and verdict of the findings that were run again, in planned order."""
-    is_rerun = sa.and_(RECORDS.c.status.in_(FINDINGS), _HAS_RERUNS)
-    of_run = (RECORDS.c.run == _run_number(run), case_filter(match), is_rerun)
-    return (found for found in _verdicts(store, run, *of_run) if found[2].reruns)
+    query = (
+        sa.select(*_VERDICT)
+        .join_from(RECORDS, CASES, SAME_CASE)
+        .where(RECORDS.c.run == _run_number(run), RECORDS.c.status.in_(FINDINGS), _HAS_RERUNS, case_filter(match))
+        .order_by(RECORDS.c.ordinal)
+    )
+    return (found for found in _verdicts_of(store, run, query) if found[2].reruns)
+
+
+_VERDICT: Final = (CASES.c.ordinal, CASES.c.case_id, RECORDS.c.status, RECORDS.c.symptom, RECORDS.c.issue, RERUNS)
 
 
 def _verdicts(store: Store, run: RunInfo, *conditions: sa.ColumnElement[bool]) -> Iterator[tuple[int, str, Verdict]]:
-    columns = (CASES.c.ordinal, CASES.c.case_id, RECORDS.c.status, RECORDS.c.symptom, RECORDS.c.issue, RERUNS)
     query = (
-        sa.select(*columns)
+        sa.select(*_VERDICT)
         .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
         .where(*planned_in(run), *conditions)
         .order_by(CASES.c.ordinal)
     )
+    return _verdicts_of(store, run, query)
+
+
+def _verdicts_of(store: Store, run: RunInfo, query: sa.Executable) -> Iterator[tuple[int, str, Verdict]]:
     absent = absent_verdict(run.state)
     with store.reading() as connection:
         for block in connection.execution_options(yield_per=BLOCK).execute(query).partitions():
-            for ordinal, case_id, status, symptom, issue, extra in block:
+            for ordinal, case_id, status, symptom, issue, extra in map(tuple, block):
                 if status is None:
                     yield ordinal, case_id, absent
                     continue

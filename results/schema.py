@@ -278,9 +278,9 @@ METADATA: Final = sa.MetaData()  # what a row is: the `info` of a table; what a 
 META: Final = sa.Table(
     "torch_oracle_meta",
     METADATA,
-    sa.Column("key", sa.String(64), primary_key=True, doc="schema_version"),
-    sa.Column("value", SafeText, nullable=False, doc="its value"),
-    info={"row": "what the database is"},
+    sa.Column("key", sa.String(64), primary_key=True, doc="schema_version, or error_sums/ and a run"),
+    sa.Column("value", SafeText, nullable=False, doc="its value; of a run: JSON, sums that `results.bias` judges"),
+    info={"row": "one fact about the database"},
 )
 
 # A column of RUNS, its meaning, and where its value is in the environment: of several paths the first one that exists.

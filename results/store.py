@@ -26,6 +26,7 @@ from oracle.errors import InternalError, UsageError
 from oracle.records import PlannedCase, Record
 from oracle.verdict import Status, Verdict
 from results.engine import Location, ServerGoneError, open_engine, reading, writing
+from results.error_sums import keep_sums
 from results.schema import (
     CASE_COLUMNS,
     CASE_SQL_NAMES,
@@ -445,6 +446,8 @@ class StoreTransaction:
         # A run that ends during planning keeps its state, since it cannot be resumed from an incomplete plan.
         is_planning = self._state(run_id) == PLANNING
         self.set_state(run_id, PLANNING if is_planning else state, ended_at=_now())
+        if state == COMPLETE and not is_planning:
+            keep_sums(self._connection, self._run(run_id))
 
     def _state(self, run_id: str) -> str:
         return self._connection.execute(sa.select(RUNS.c.state).where(RUNS.c.run == self._run(run_id))).scalar_one()

@@ -14,8 +14,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from oracle.errors import UsageError
+from results.error_sums import keep_sums
 from results.schema import CASE_SQL_NAMES, CASES, FACTS, PROGRAMS, RECORD_SQL_NAMES, RECORDS, RUNS
-from results.store import PLANNING, Store, StoreTransaction
+from results.store import COMPLETE, PLANNING, Store, StoreTransaction
 
 _BLOCK: Final = 5000
 _RUN_NAMES: Final = (
@@ -95,6 +96,8 @@ def _copy_run(source: sa.Connection, write: StoreTransaction, run_id: str, where
     if new:
         write.insert(RECORDS, RECORD_SQL_NAMES, new)
         records += len(new)
+    if values["state"] == COMPLETE and (present is None or records):
+        keep_sums(target, number)
     if present is None:
         return Copied(runs=1, cases=cases, records=records)
     if records or cases or present.state == PLANNING:

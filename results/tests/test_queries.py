@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
@@ -13,11 +14,13 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
 
 from oracle.records import Record
 from oracle.verdict import BiasSum, Status
 from results import compare, export, gate, queries, report
 from results.baseline import AcceptedFailure
+from results.bias import find_bias
 from results.pairs import Pair, compared_rows, pairs_of, read_pairs
 from results.render import plain
 from results.speed.of_records import MeasuredCase
@@ -185,3 +188,38 @@ def test_the_views_say_what_the_records_say(store: Store):
         for number, of_run in enumerate(statuses, 1)
     ]
     assert (counted, history) == (expected, 602)
+
+
+def test_error_sums_are_added_once_when_a_run_ends_and_anew_where_its_records_changed(tmp_path: Path):
+    error = BiasSum(dtype="float32", eps=2.0**-23, tensors=1, weight=100, subject=80.0, eager=1.0, variance=0.5)
+    records = []
+    for sample in range(3):
+        one = fabricate.record(fabricate.case(f"tanh/float32/forward/{sample}"), Status.PASS)
+        records.append(replace(one, verdict=replace(one.verdict, bias=(error,))))
+    path = fabricate.database(tmp_path / "x.db", records)
+    statements: list[str] = []
+    with Store.open(path, create=False, read_only=True) as store:
+        event.listen(store._engine, "before_cursor_execute", lambda *said: statements.append(said[2]))
+        run = store.run()
+        assert find_bias(records) == queries.bias_findings(store, run)
+        assert not any("json_array_length" in said for said in statements), "the sums were added again"
+    # As many records as before would have been needed.
+    connection = sqlite3.connect(path)
+    connection.execute("DELETE FROM records WHERE ordinal = 2")
+    connection.commit()
+    connection.close()
+    with Store.open(path, create=False, read_only=True) as store:
+        assert find_bias(records[:2]) == queries.bias_findings(store, store.run())
+
+
+def test_a_copied_run_keeps_its_error_sums(tmp_path: Path):
+    one = fabricate.record(fabricate.case("tanh/float32/forward/0"), Status.PASS)
+    error = BiasSum(dtype="float32", eps=2.0**-23, tensors=1, weight=100, subject=80.0, eager=1.0, variance=0.5)
+    path = fabricate.database(tmp_path / "x.db", [replace(one, verdict=replace(one.verdict, bias=(error,)))])
+    copy_runs(path, tmp_path / "copy.db")
+    found = [
+        sqlite3.connect(name).execute("SELECT value FROM torch_oracle_meta WHERE key = 'error_sums/1'").fetchone()
+        for name in (path, tmp_path / "copy.db")
+    ]
+    assert found[0] is not None
+    assert found[0] == found[1]
