@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import sys
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from statistics import median
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import sqlalchemy as sa
@@ -157,7 +157,8 @@ _NEW_SQL: Final = f"""
 _COUNT_SQL: Final = f"SELECT count(*) FROM {{0}}cases WHERE run = {_RUN_SQL}"
 
 
-_WIDTH: Final = 7 + len(_NUMBERS)
+_BEFORE_NUMBERS: Final = 7
+_WIDTH: Final = _BEFORE_NUMBERS + len(_NUMBERS)
 
 
 def _joined(connection: sa.Connection, base: RunInfo, head: RunInfo, *, schema: str) -> Iterator[Pair | int]:
@@ -187,11 +188,12 @@ def _blocks(connection: sa.Connection, query: str, parameters: dict[str, str]) -
 
 
 def _compared(values: Sequence[Any], run: RunInfo) -> ComparedRow:
-    case_id, ordinal, status, symptom, is_timed, program_hash, extra, *numbers = values
+    case_id, ordinal, status, symptom, is_timed, program_hash, extra = values[:_BEFORE_NUMBERS]
     if status is None:
         absent = absent_verdict(run.state)
         return ComparedRow(case_id, ordinal, absent.status.value, absent.symptom, False, program_hash)
-    return ComparedRow(case_id, ordinal, status, symptom, bool(is_timed), program_hash, _measured(extra, numbers))
+    measured = _measured(extra, values[_BEFORE_NUMBERS:])
+    return ComparedRow(case_id, ordinal, status, symptom, is_timed == 1, program_hash, measured)
 
 
 def compared_rows(store: Store, run: RunInfo) -> Iterator[ComparedRow]:
@@ -221,21 +223,20 @@ def compared_rows(store: Store, run: RunInfo) -> Iterator[ComparedRow]:
 # --------------------------------------------------------------------------------------------------------- measurements
 
 _decode: Final = json.JSONDecoder().raw_decode
+_UNMEASURED: Final = MeasuredCase()[len(_NUMBERS) :]
 _KEY: Final = '"measurements": '  # in `extra`; inside of a text its quotes would be escaped
 
 
 def _measured(extra: str, numbers: Sequence[Any]) -> MeasuredCase:
-    """The measurements of a case, from its columns and its `extra`.
-
-    Of the costs of a process only their median is kept, which is all that a verdict uses.
-    """
+    """The measurements of a case, from its columns and its `extra`."""
     at = extra.find(_KEY) if extra else -1
     if at < 0:
-        return MeasuredCase(*numbers)
-    read = _decode(extra, at + len(_KEY))[0].get  # without the error sums before it
-    costs = [p if len(p) <= 1 else (median(p),) for p in read("costs", ())]
-    rest = read("compile_cpu_s", ()), read("peak_memories", ()), read("code")
-    return MeasuredCase._make((*numbers, read("kernels"), costs, *rest))
+        return MeasuredCase._make((*numbers, *_UNMEASURED))
+    read = _decode(extra, at + len(_KEY))[0]  # without the error sums before it
+    get = read.get
+    costs = [p if len(p) <= 1 else array("d", p) for p in get("costs", ())]
+    rest = get("compile_cpu_s", ()), get("peak_memories", ()), get("code")
+    return MeasuredCase._make((*numbers, get("kernels"), costs, *rest))
 
 
 def measured_rows(store: Store, run: RunInfo, others: Sequence[str] = ()) -> dict[str, MeasuredCase]:

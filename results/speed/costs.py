@@ -6,12 +6,13 @@ how many processes measured it, the mean of their centres, and how far these are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from results.speed.samples import Run, SpeedCase, centre
+from results.speed.samples import Run, SpeedCase, centre_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +30,15 @@ class CostTable:
         """The table of these cases; those with a short history have empty runs before it."""
         width = 2 + max((len(case.history) for case in cases.values()), default=0)
         runs: list[Run] = []
+        costs: list[float] = []
         for case in cases.values():
-            runs.extend(() for _ in range(width - 2 - len(case.history)))
-            runs += (*case.history, case.base, case.head)
-        flat = np.array([centre(process) for run in runs for process in run], dtype=np.float64)
+            measured = (*case.history, case.base, case.head)
+            runs.extend(() for _ in range(width - len(measured)))
+            runs += measured
+            centre = centre_of(measured, case.noise_class)
+            for run in measured:
+                costs += [p[0] if len(p) == 1 else centre(p) if p else math.nan for p in run]
+        flat = np.array(costs, dtype=np.float64)
         place = np.repeat(np.arange(len(runs)), list(map(len, runs)))
         is_known = np.isfinite(flat)
         flat, place = flat[is_known], place[is_known]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from results.speed import SpeedCase, Word, judge_count, judge_speed, log_costs
+from results.speed.costs import CostTable
 
 CASES = 40
 TEN_PERCENT = math.log(1.10)
@@ -157,3 +158,33 @@ def test_a_count_changed_unless_its_history_shows_that_it_varies(
 ):
     verdict = judge_count(base, head, history)
     assert (verdict.word, verdict.reason) == (word, reason)
+
+
+@pytest.mark.parametrize(("noise_class", "centre"), [("under 0.1 ms", 0.02), ("under 10 ms", 0.1), ("", 0.08)])
+def test_short_calls_are_judged_by_their_quietest_blocks_and_longer_ones_by_all(noise_class: str, centre: float):
+    process = (0.02, 0.2, 0.01, 0.12, 0.03, 0.08, 0.05, 0.09, 0.3)
+    table = CostTable.of({"one": SpeedCase(base=(process,), head=(process[::-1],), noise_class=noise_class)})
+    assert table.mean.tolist() == [pytest.approx([centre, centre])]
+
+
+def test_a_case_with_a_process_of_few_blocks_is_judged_by_medians_in_all_runs():
+    long, few = (0.02, 0.2, 0.01, 0.12, 0.03, 0.08, 0.05, 0.09, 0.3), (0.0, 0.5, 0.9)
+    case = SpeedCase(base=(long, few), head=(long,), history=((long,),), noise_class="under 0.1 ms")
+    assert CostTable.of({"one": case}).mean.tolist() == [pytest.approx([0.08, 0.29, 0.08])]
+
+
+def test_a_disturbance_of_some_blocks_of_short_calls_is_no_slowdown():
+    rng = np.random.default_rng(0)
+
+    def process(*, disturbed: bool) -> tuple[float, ...]:
+        return tuple(float(rng.normal(0, 0.005)) + (0.2 if disturbed and block < 5 else 0) for block in range(9))
+
+    cases = {
+        f"case-{number}": SpeedCase(
+            base=tuple(process(disturbed=False) for _ in range(5)),
+            head=tuple(process(disturbed=number == 0) for _ in range(5)),
+            noise_class="under 0.1 ms",
+        )
+        for number in range(20)
+    }
+    assert words(cases) == [Word.SAME] * 20
