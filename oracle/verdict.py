@@ -259,8 +259,8 @@ def describe(subject: str, verdict: Verdict) -> str:
             f"    eager {worst.eager}, subject {worst.subject}" + (f", fp64 {worst.truth}" if worst.truth else "")
         )
         if worst.subject_error is not None:
-            lines.append(
-                f"    error {worst.subject_error:.3g}, eager's {worst.eager_error}, allowed {worst.allowed_error}"
-            )
+            errors = {"error": worst.subject_error, "eager's": worst.eager_error, "allowed": worst.allowed_error}
+            told = [f"{name} {error:.3g}" for name, error in errors.items() if error is not None]
+            lines.append(f"    {', '.join(told)}")
     lines += [f"  also: {text}" for text in verdict.also[:5]]
     return "\n".join(lines)

@@ -97,11 +97,14 @@ def find_target(text: str, *, subject: str, db: str, options: FileOptions) -> Ta
             program = Program.from_json(store.program(found["case"], found["run"]))
         _, _, own = found["case"].rpartition("@")
         return _on(found["case"], program, subject or own, [text, "--db", db])
+    module, _, name = text.partition(":")
+    path = f"{module.replace('.', '/')}.py"
     raise UsageError(
         seen=f"target {text!r}",
         expected="FILE.py:NAME, RUN:CASE (such as latest:opinfo/add/0@inductor), issue:ID, or a finding's .json file",
-        do="`torch-oracle show` lists cases, `torch-oracle issues` lists issues",
-    )
+        do=f"did you mean {path}:{name}?" if name and Path(path).is_file()
+        else "`torch-oracle show` lists cases, `torch-oracle issues` lists issues",
+    )  # fmt: skip
 
 
 def case_of(text: str) -> tuple[str, str] | None:

@@ -1,17 +1,20 @@
 """A user's own code as a Program: `model.py:function`, `model.py:Module`, `model.py:make(3)`.
 
-The file's text is the program's source, with a few lines at its end, so that line numbers stay those of the file. A run of the
-program executes the file anew. Therefore a file that does more than compute (writes files, opens connections, starts processes)
-is refused, unless the user allows it. What it does is seen in a trial: a forked process that runs the program once in eager.
+The file's text is the program's source, with a few lines at its end, so that line numbers stay those of the file. Relative
+imports become absolute ones, since the source runs outside of its package. A run of the program executes the file anew.
+Therefore a file that does more than compute (writes files, opens connections, starts processes) is refused, unless the user
+allows it. What it does is seen in a trial: a forked process that runs the program once in eager.
 """
 
 from __future__ import annotations
 
 import ast
+import codecs
 import difflib
 import os
 import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -30,6 +33,10 @@ from oracle.program.input_text import parse_call
 TARGET = re.compile(r"^(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)(?P<call>\(.*\))?$", re.DOTALL)
 _TRIAL_S = 120.0
 _SHOWN = 5
+_MANY = 3_000_000  # numbers, from which on a check takes half a minute or more
+# Folders of code that is not the user's: torch-oracle, Python's library, installed packages.
+_OWN = str(Path(__file__).parents[2] / "oracle")
+_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 # Audit events of code that does more than compute. "open" counts if it is for writing.
 _EFFECTS = frozenset(
     [
@@ -69,12 +76,14 @@ def program_of_file(
     """
     asked = _parsed(target, inputs)
     tree = _tree(asked.path)
-    folder = str(asked.path.parent.resolve())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)  # the file may import its neighbours; child processes inherit it
+    root, package = _package(asked.path, tree)
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))  # the file may import its neighbours or its package; child processes inherit it
+    if (folder := str(asked.path.parent.resolve())) not in sys.path:
+        sys.path.append(folder)  # last: within a package a neighbour may be called as a module of Python's library
     glue, is_module, call = _glue(asked, tree)
     # A file without an end of line, or that ends in a comment, must not swallow the first line that is added.
-    source = asked.path.read_text(encoding="utf-8").rstrip("\n") + "\n\n" + glue
+    source = _source(asked.path, tree, package).rstrip("\n") + "\n\n" + glue
     program = Program(
         name=asked.path.name, source=source, calls=(call,), seed=seed, is_module=is_module, dynamic=dynamic
     )
@@ -85,6 +94,11 @@ def program_of_file(
             seen=f"{target} has side effects: {shown}",
             expected="a program that only computes, for it is run many times",
             do="move the effects behind `if __name__ == '__main__':`, or allow them with --allow-effects",
+        )
+    if trial["elements"] > _MANY:
+        sys.stderr.write(
+            f"note: {target} has {trial['elements'] / 1e6:.0f} million numbers in its arguments and parameters. A check takes "
+            "some 10 seconds for each million and subject; smaller sizes usually show the same difference.\n"
         )
     differentiated = trial["needs_grad"] if backward is None else backward
     return replace(program, calls=default_plan(replace(call, backward=differentiated), key=None, count=calls))
@@ -113,6 +127,35 @@ def _tree(path: Path) -> ast.Module:
         ) from error
 
 
+def _package(path: Path, tree: ast.Module) -> tuple[Path, list[str]]:
+    """The folder to import from, and the package of the file: for `src/net/blocks/mlp.py`, `src` and ["net", "blocks"].
+
+    A folder is of a package if it has an `__init__.py`, or if a relative import of the file reaches it.
+    """
+    levels = max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
+    root, package = path.parent.resolve(), list[str]()
+    while root.name and (len(package) < levels or (root / "__init__.py").is_file()):
+        package.insert(0, root.name)
+        root = root.parent
+    return root, package
+
+
+_RELATIVE = re.compile(rb"from[\s\\]*\.[.\s\\]*?(?=\w)")
+
+
+def _source(path: Path, tree: ast.Module, package: list[str]) -> str:
+    """The text of the file with `from .blocks import Mlp` as `from net.blocks import Mlp`, and the same number of lines."""
+    lines = path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines(keepends=True)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or not node.level:
+            continue
+        parent = ".".join(package[: len(package) - node.level + 1])
+        absolute = f"from {parent}." if node.module else f"from {parent} "
+        at, line = node.col_offset, lines[node.lineno - 1]
+        lines[node.lineno - 1] = line[:at] + _RELATIVE.sub(absolute.encode(), line[at:], count=1)
+    return b"".join(lines).decode("utf-8")
+
+
 def _glue(asked: UserFile, tree: ast.Module) -> tuple[str, bool, Call]:
     """The lines to add to the file, whether they define a factory of a module, and the call without its flags."""
     names = _top_level(tree)
@@ -125,31 +168,33 @@ def _glue(asked: UserFile, tree: ast.Module) -> tuple[str, bool, Call]:
     node = names[asked.name]
     is_module = True
     if asked.call:
-        lines = [f"program = lambda: {asked.name}{_literal_call(asked)}"]
+        lines = [f"program = lambda: {asked.name}{_call(asked)}"]
     elif isinstance(node, ast.FunctionDef):
         lines, is_module = [f"program = {asked.name}"], False
     elif isinstance(node, ast.ClassDef):
         lines = [f"program = {asked.name}"]
     else:  # assigned or imported: only a run shows what it is
-        lines, is_module = [f"program = {asked.name}"], _is_module(asked)
+        lines, is_module = [f"program = {asked.name}"], _is_module(asked, tree)
         if is_module:
             lines = ["import copy as _copy", f"program = lambda: _copy.deepcopy({asked.name})"]
     call, more = _inputs(asked, names)
     return "\n".join([*lines, *more]) + "\n", is_module, call
 
 
-def _literal_call(asked: UserFile) -> str:
-    """The arguments in parentheses, if they are literals."""
+def _call(asked: UserFile) -> str:
+    """The arguments in parentheses, which may use names of the file."""
     try:
         call = ast.parse(f"f{asked.call}", mode="eval").body
-        assert isinstance(call, ast.Call)
-        for value in (*call.args, *(keyword.value for keyword in call.keywords)):
-            ast.literal_eval(value)
-    except (SyntaxError, ValueError, AssertionError) as error:
+    except (SyntaxError, ValueError) as error:
         raise UsageError(
-            seen=f"{asked.name}{asked.call}", expected="a call with Python literals, such as make(3, bias=False)",
-            do="write a function without arguments that makes the module, and name that",
+            seen=f"{asked.name}{asked.call}: {error.args[0]}", expected="a call in Python, such as make(3, bias=False)",
+            do="check the parentheses, and quote the whole target for the shell",
         ) from error  # fmt: skip
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise UsageError(
+            seen=f"{asked.name}{asked.call}", expected="one call, such as make(3, bias=False)",
+            do="write a function without arguments that makes the module, and name that call, such as make()",
+        )  # fmt: skip
     return asked.call
 
 
@@ -171,9 +216,9 @@ def _top_level(tree: ast.Module) -> dict[str, ast.AST]:
     return found
 
 
-def _is_module(asked: UserFile) -> bool:
+def _is_module(asked: UserFile, tree: ast.Module) -> bool:
     """Whether a name that the file assigns or imports is an nn.Module. Runs the file in a forked process."""
-    source = asked.path.read_text(encoding="utf-8") + f"\n\nprogram = lambda: {asked.name}\n"
+    source = _source(asked.path, tree, _package(asked.path, tree)[1]) + f"\n\nprogram = lambda: {asked.name}\n"
     program = Program(name=asked.path.name, source=source)
     return _answered(lambda: {"is_module": _kind(program)}, program, asked)["is_module"]
 
@@ -186,6 +231,13 @@ def _inputs(asked: UserFile, names: dict[str, ast.AST]) -> tuple[Call, list[str]
     """The call, and the lines that define `inputs(call)` if a function of the file makes them."""
     if asked.inputs and asked.inputs.isidentifier() and asked.inputs in names:
         return Call(), [*_AS_CALL, f"def inputs(call, _make={asked.inputs}):", "    return _as_call(_make())"]
+    if asked.inputs.isidentifier() and asked.inputs not in ("None", "True", "False"):
+        near = difflib.get_close_matches(asked.inputs, names, n=3)
+        raise UsageError(
+            seen=f"--inputs {asked.inputs}: {asked.path} has no {asked.inputs!r} at module level",
+            expected="a function of the file that makes the inputs, or inputs as text, such as 'f32[4, 8], scale=0.5'",
+            do=f"did you mean {' or '.join(near)}?" if near else "define the function, or import it, at module level",
+        )  # fmt: skip
     if asked.inputs:
         return parse_call(asked.inputs), []
     if isinstance(node := names.get("inputs"), ast.FunctionDef):
@@ -243,6 +295,17 @@ def _answered(work: Callable[[], dict[str, Any]], program: Program, asked: UserF
         )
     if "import" in answer:
         raise _does_not_import(asked, answer["import"], answer["trace"] + _before(answer))
+    if answer.get("is_factory"):
+        raise UsageError(
+            seen=f"{asked.path}:{asked.name} returns a module", expected="a module, or a function that returns tensors",
+            do=f"write '{asked.path}:{asked.name}()' to judge the module that it makes",
+        )  # fmt: skip
+    if "call" in answer and answer["takes_none"]:
+        raise UsageError(
+            seen=f"{asked.path}:{asked.name} takes no arguments, but there are inputs",
+            expected="a module, or a function of the inputs",
+            do=f"write '{asked.path}:{asked.name}()' to judge the module that it makes, or leave --inputs out",
+        )  # fmt: skip
     if "call" in answer:
         trace = (f"\n{answer['trace']}" if answer["trace"] else "") + _before(answer)
         raise UsageError(
@@ -266,6 +329,12 @@ def _before(answer: dict[str, Any]) -> str:
 
 
 def _does_not_import(asked: UserFile, error: str, trace: str) -> UsageError:
+    if asked.call and "in <lambda>: program = lambda:" in trace:
+        own = "\n".join(line for line in trace.splitlines() if "in <lambda>: program = lambda:" not in line)
+        return UsageError(
+            seen=f"{asked.path}:{asked.name}{asked.call} raises {error}" + (f"\n{own}" if own else ""),
+            expected="a call that makes a module", do="correct its arguments; they may use names of the file",
+        )  # fmt: skip
     return UsageError(
         seen=f"{asked.path} does not import: {error}\n{trace.strip()}", expected="a file that runs when it is imported",
         do="correct it; what it imports must be installed, or lie beside it",
@@ -291,7 +360,10 @@ def _trial(work: Callable[[], dict[str, Any]], program: Program) -> dict[str, An
         if _is_of_memory(error):
             return {"memory": _first_line(error)}
         trace = _own_frames(error, program)
-        return {"call": f"{type(error).__name__}: {error}", "trace": trace, "effects": [*effects]}
+        takes_none = isinstance(error, TypeError) and "takes 0 positional arguments" in str(error) and not trace
+        return {
+            "call": f"{type(error).__name__}: {error}", "trace": trace, "effects": [*effects], "takes_none": takes_none
+        }  # fmt: skip
 
 
 def _is_of_memory(error: BaseException) -> bool:
@@ -313,7 +385,9 @@ def _needs_grad(instance: Instance) -> dict[str, Any]:
     returned = instance.target(*args, **kwargs)
     needs_grad = any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
     is_meta = any(isinstance(leaf, torch.Tensor) and leaf.is_meta for leaf in (*leaves, *tree_leaves(returned)))
-    return {"needs_grad": needs_grad, "is_meta": is_meta}
+    is_factory = isinstance(returned, torch.nn.Module)
+    elements = sum(leaf.numel() for leaf in leaves if isinstance(leaf, torch.Tensor))
+    return {"needs_grad": needs_grad, "is_meta": is_meta, "is_factory": is_factory, "elements": elements}
 
 
 def _hear_save(effects: dict[str, None]) -> None:
@@ -343,7 +417,12 @@ def _listener(effects: dict[str, None]) -> Callable[[str, tuple[Any, ...]], None
 
 
 def _own_frames(error: BaseException | None, program: Program) -> str:
-    """The frames of a traceback that are in the user's file."""
-    own = f"<program {program.name}>"
+    """The frames of a traceback that are in the user's file, and those in files that it imports from beside it."""
     frames = traceback.extract_tb(error.__traceback__) if error is not None else []
-    return "\n".join(f"  {program.name}:{f.lineno}, in {f.name}: {f.line}" for f in frames if f.filename == own)
+    lines = []
+    for frame in frames:
+        if frame.filename == f"<program {program.name}>":
+            lines.append(f"  {program.name}:{frame.lineno}, in {frame.name}: {frame.line}")
+        elif lines and not frame.filename.startswith((_OWN, *_INSTALLED, "<")):
+            lines.append(f"  {os.path.relpath(frame.filename)}:{frame.lineno}, in {frame.name}: {frame.line}")
+    return "\n".join(lines)

@@ -70,7 +70,7 @@ def test_a_function_with_inputs_as_text(model: str) -> None:
 @pytest.mark.parametrize(
     ("name", "inputs", "shape"),
     [("Net", "f32[5, 8]", (5, 2)), ("Net", "batch", (4, 2)), ("make(4)", "f32[1, 4]", (1, 3)), ("ready", "batch", (4, 2)),
-     ("make(4, bias=False)", "f32[1, 4]", (1, 3)), ("alias", "both", (2,))],
+     ("make(4, bias=False)", "f32[1, 4]", (1, 3)), ("make(int(SCALE) * 2)", "f32[1, 4]", (1, 3)), ("alias", "both", (2,))],
 )  # fmt: skip
 def test_modules_factories_and_functions_that_make_inputs(
     model: str, name: str, inputs: str, shape: tuple[int, ...]
@@ -112,11 +112,17 @@ def test_a_file_that_defines_inputs_needs_no_option(tmp_path: Path) -> None:
             "import torch\nclass N(torch.nn.Module):\n    def __init__(self, n): super().__init__()", "N", "f32[1]",
             r"cannot be made without arguments.*wrong\.py:N\(8\)",
         ),
+        ("def batch(): return 1\ndef f(x): return x", "f", "bacth", r"no 'bacth' at module level.*did you mean batch"),
         ("def f(x): return x", "f", "f31[1]", r"a tensor such as f32\[4, 8\]"),
         ("def f(x):\n    open('/tmp/torch_oracle_effect', 'w')\n    return x", "f", "f32[1]", r"side effects: writes /tmp"),
         ("import subprocess\nsubprocess.run(['true'])\ndef f(x): return x", "f", "f32[1]", r"side effects: subprocess.Popen"),
         ("import os\ndef f(x): os._exit(3)", "f", "f32[1]", r"the process died in eager"),
-        ("def f(x): return x\ng = 3", "f(os.system('true'))", "f32[1]", r"a call with Python literals"),
+        ("def f(x): return x\ng = 3", "f(os.system('true'))", "f32[1]", r"f\(os.*raises NameError.*names of the file"),
+        ("def f(x): return x\ng = 3", "f(g, )(3)", "f32[1]", r"one call, such as make\(3"),
+        ("def f(x): return x\ng = 3", "f(g, 3 4)", "f32[1]", r"a call in Python, such as make\(3"),
+        ("def f(g): raise ValueError('odd')\ng = 3", "f(g)", "f32[1]", r"f\(g\) raises ValueError: odd.*arguments"),
+        ("import torch\ndef f(): return torch.nn.Linear(2, 2)", "f", "", r"returns a module.*wrong\.py:f\(\)'"),
+        ("import torch\ndef f(): return torch.nn.Linear(2, 2)", "f", "f32[2]", r"takes no arguments.*wrong\.py:f\(\)'"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_program_is_refused_with_the_reason(
@@ -140,6 +146,23 @@ def test_effects_can_be_allowed(tmp_path: Path) -> None:
     path = tmp_path / "f.py"
     path.write_text(f"def f(x):\n    open({str(tmp_path / 'log')!r}, 'a').write('x')\n    return x\n")
     assert program_of_file(f"{path}:f", inputs="f32[1]", allow_effects=True).calls
+
+
+def test_a_large_model_is_told_to_take_long(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "f.py"
+    path.write_text("import torch\ndef f(x):\n    return x[:1]\n")
+    program_of_file(f"{path}:f", inputs="bool[1000, 1000]")
+    assert not capsys.readouterr().err
+    program_of_file(f"{path}:f", inputs="bool[2000, 2000]")
+    assert "4 million numbers" in capsys.readouterr().err
+
+
+def test_a_raise_in_a_neighbour_is_told_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "raising_neighbour.py").write_text("def g(x):\n    return x.shape[7]\n")
+    path = tmp_path / "f.py"
+    path.write_text("import raising_neighbour\ndef f(x):\n    return raising_neighbour.g(x)\n")
+    with pytest.raises(UsageError, match=r"f\.py:3, in f(?s:.*)raising_neighbour\.py:2, in g: return x\.shape\[7\]"):
+        program_of_file(f"{path}:f", inputs="f32[2]")
 
 
 def test_a_target_of_another_form_and_a_missing_file_are_named(tmp_path: Path) -> None:
@@ -181,3 +204,26 @@ def test_a_program_that_does_not_fit_into_memory_is_told_apart_from_a_wrong_one(
     with pytest.raises(UsageError, match=r"needs more memory than there is: .*4503599627370496 bytes") as raised:
         program_of_file(f"{path}:{name}", inputs="f32[2]")
     assert "does not import" not in str(raised.value)
+
+
+@pytest.mark.parametrize("is_package", [True, False])  # whether the folders have an __init__.py
+def test_a_file_in_a_package_imports_its_neighbours_by_relative_imports(is_package: bool, tmp_path: Path) -> None:
+    blocks = tmp_path / f"oracle_net_{is_package}" / "blocks"
+    blocks.mkdir(parents=True)
+    if is_package:
+        (blocks / "__init__.py").write_text("")
+        (blocks.parent / "__init__.py").write_text("from .blocks.mlp import scaled\n")
+    (blocks.parent / "config.py").write_text("WIDTH = 3\n")
+    (blocks / "logging.py").write_text("FACTOR = 2\n")  # not Python's
+    path = blocks / "mlp.py"
+    path.write_text(
+        "from __future__ import annotations\nimport logging\nfrom ..config import WIDTH\n"
+        "from . import (\n    logging as own,\n)\n\n\n"
+        "def scaled(x):\n    from .. import config\n    assert logging.WARNING == 30\n"
+        "    return x * WIDTH * own.FACTOR * config.WIDTH\n"
+    )
+    (first, *_) = _results(f"{path}:scaled", inputs="f32[1].values(1)")
+    assert isinstance(first, torch.Tensor)
+    assert first.tolist() == [18]
+    source = program_of_file(f"{path}:scaled", inputs="f32[1]").source
+    assert source.splitlines().index("def scaled(x):") == path.read_text().splitlines().index("def scaled(x):")

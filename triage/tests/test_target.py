@@ -91,6 +91,14 @@ def test_a_text_of_no_form_is_told_so_even_with_inputs() -> None:
         _find("model.py", inputs="f32[2]")
 
 
+def test_an_import_path_is_told_as_the_file_that_it_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "model.py").touch()
+    with pytest.raises(UsageError, match=r"did you mean net/model\.py:make\(\)\?"):
+        _find("net.model:make()")
+
+
 def test_a_damaged_finding_is_told_by_its_path(tmp_path: Path) -> None:
     path = tmp_path / "broken.json"
     path.write_text('{"program": {"format": 1, "arguments": []}}')

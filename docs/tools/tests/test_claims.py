@@ -15,6 +15,7 @@ from torch._dynamo.debug_utils import same_two_models
 
 import oracle
 from oracle.known.ledger import load_ledger
+from oracle.verdict import Status
 
 README = Path(__file__).resolve().parents[3] / "README.md"
 
@@ -138,3 +139,11 @@ def test_bugs_of_a_later_call_are_among_the_known_ones() -> None:
         if ending.symptom.startswith("call 1: output")
     ]
     assert endings != []
+
+
+def test_the_judges_page_explains_each_word_of_a_verdict_and_says_whether_it_is_a_finding() -> None:
+    text = (README.parent / "docs" / "judge.md").read_text()
+    section = text.partition("## The words of a verdict")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?`) \| .* \|( yes)? \|$", section, re.MULTILINE)
+    told = {word: bool(is_finding) for words, is_finding in rows for word in re.findall(r"`(\w+)`", words)}
+    assert told == {status.value: status.is_finding for status in Status}
