@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import random
 import signal
+import sys
 import time
 import traceback
 import warnings
@@ -173,6 +174,7 @@ def _child(call: CallToJudge, subject: Subject, save_to: Path | None, connection
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
+    sys.stdout = sys.stderr = os.fdopen(nowhere, "w")  # pytest's capture replaces them by files of its own
     os.nice(_NICE)
     settle_in_fork()
 

@@ -191,3 +191,8 @@ def test_a_message_notifies_nobody_in_the_body() -> None:
     outside = re.sub(r"(?s)```.*?```|`[^`]*`", "", body)
     assert "@user" in body
     assert "@user" not in outside
+
+
+def test_a_script_says_which_packages_it_needs() -> None:
+    script = "import sys\nimport torch\nimport my_backend.compiler\n\nprint(torch.ones(2))\n"
+    assert "The script needs only torch and my_backend, and exits" in _text(script=script)

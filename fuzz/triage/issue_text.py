@@ -6,6 +6,7 @@ In the body, text of programs and messages stands in code spans and fences only:
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -144,10 +145,17 @@ def _reproduction(script: str, program: Program | FuzzProgram) -> list[str]:
     shown = render_shown(program) if isinstance(program, FuzzProgram) else program.source
     if not script:
         return [fenced(shown)]
-    exits = "It needs only torch, and exits with 1 while the bug is there."
+    exits = f"It needs only {_needs(script)}, and exits with 1 while the bug is there."
     if len(script.splitlines()) <= _LONG_SCRIPT:
         return [f"{exits.replace('It', 'The script', 1)}", fenced(script)]
     return [fenced(shown), f"<details>\n<summary>A script. {exits}</summary>\n\n{fenced(script)}\n\n</details>"]
+
+
+def _needs(script: str) -> str:
+    """The packages that a script imports, torch first: "torch and my_backend"."""
+    imported = re.findall(r"^(?:import|from) (\w+)", script, re.MULTILINE)
+    others = [name for name in dict.fromkeys(imported) if name != "torch" and name not in sys.stdlib_module_names]
+    return " and ".join(["torch", *others])
 
 
 def _numbers(worst: WorstElement | None) -> list[str]:

@@ -231,7 +231,8 @@ _GIVEN_BY_USER = {
 
 
 def resolve(name: str, *, subjects_file: Path | None = None) -> SubjectSpec:
-    """The spec of a name of the table or of the subjects file, `module:function`, or `compile:module:function`.
+    """The spec of a name of the table, of the subjects file or of an installed backend, `module:function`, or
+    `compile:module:function`.
 
     Each may have options in brackets. Raises UsageError for an unknown name (with similar ones), a malformed path, an unknown
     option or an invalid value.
@@ -245,13 +246,22 @@ def resolve(name: str, *, subjects_file: Path | None = None) -> SubjectSpec:
         return _spec(name.strip(), BUILT_IN[base], options, base=base)
     if ":" in base:
         return _from_path(name.strip(), base, options)
-    names = [*BUILT_IN, *entries]
+    installed = _installed_backends()
+    if base in installed:
+        return _from_path(name.strip(), installed[base], options)
+    names = [*BUILT_IN, *entries, *installed]
     near = difflib.get_close_matches(base, names, n=3, cutoff=0.5)
     raise UsageError(
         seen=f"subject {name!r}",
         expected=f"one of {', '.join(names)}; or module:function (a torch.compile backend); or compile:module:function",
         do=f"did you mean {' or '.join(near)}?" if near else "choose one of these",
     )
+
+
+def _installed_backends() -> dict[str, str]:
+    """The import paths of the backends that installed packages register for torch.compile by an entry point, by their names."""
+    found = metadata.entry_points(group="torch_dynamo_backends")
+    return {point.name: f"{point.module}:{point.attr}" for point in found if point.attr and "torch_oracle" not in point.name}
 
 
 def known(*, subjects_file: Path | None = None) -> list[tuple[SubjectSpec, str]]:
@@ -261,6 +271,9 @@ def known(*, subjects_file: Path | None = None) -> list[tuple[SubjectSpec, str]]
     _check_entry_names(entries, subjects_file)
     for name, entry in entries.items():
         listed.append((_from_entry(name, entry, {}), f"{entry.path or entry.kind}, from {subjects_file}"))
+    for name, path in _installed_backends().items():
+        if name not in BUILT_IN and name not in entries:
+            listed.append((_from_path(name, path, {}), f"{path}, a backend that an installed package registers"))
     return listed
 
 

@@ -120,6 +120,19 @@ def test_known_lists_everything_with_its_options(tmp_path: Path) -> None:
     assert [spec.name for spec, _ in known(subjects_file=file)] == [*BUILT_IN, "mine"]
 
 
+def test_a_backend_that_an_installed_package_registers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "accel-0.1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: accel\nVersion: 0.1\n")
+    (folder / "entry_points.txt").write_text("[torch_dynamo_backends]\naccel = accel.backend:compile_graph\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spec = resolve("accel[dynamic=true]")
+    assert (spec.name, spec.path, spec.options) == ("accel[dynamic=true]", "accel.backend:compile_graph", {"dynamic": True})
+    assert "accel" in [spec.name for spec, _ in known()]
+    with pytest.raises(UsageError, match="did you mean accel"):
+        resolve("acel")
+
+
 def test_the_subjects_file(tmp_path: Path) -> None:
     file = tmp_path / "subjects.toml"
     file.write_text(

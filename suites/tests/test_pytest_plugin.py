@@ -128,6 +128,27 @@ ROWS = {
 }
 
 
+def test_what_a_call_prints_is_printed_once(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        library=LIBRARY,
+        test_it="""
+            import pytest, torch
+
+            def loud(x):
+                print("a line of the function")
+                return x * 2
+
+            @pytest.mark.oracle(targets=[loud], subjects=["library:wrong"])
+            def test_loud():
+                loud(torch.ones(9))
+        """,
+    )
+    pytester.syspathinsert()
+    result = run_pytest(pytester, "--torch-oracle=library:wrong", "--torch-oracle-db=rows.db")
+    result.assert_outcomes(failed=1)
+    assert result.stdout.lines.count("a line of the function") == 0  # the call of the test itself is never made
+
+
 def test_marked_tests_are_judged_and_rows_are_written(suite: pytest.Pytester) -> None:
     options = ("--torch-oracle=library:right", "--torch-oracle-db=rows.db", "--torch-oracle-save=found")
     result = run_pytest(suite, *options)
