@@ -8,6 +8,7 @@ second operator library. Everything that captures, traces, functionalizes, parti
 from __future__ import annotations
 
 from refimpl._torch.dispatch import (
+    AUTOCAST_DEVICES,
     PRE_DISPATCH_KEY,
     TORCH_FUNCTION_QUESTIONS,
     DeviceContext,
@@ -17,6 +18,7 @@ from refimpl._torch.dispatch import (
     active_dispatch_modes,
     active_function_modes,
     attention_order,
+    autocast_device_types,
     autograd_sequence_number,
     below_autograd,
     creation_meta_named,
@@ -207,6 +209,7 @@ from refimpl._torch.transforms import (
 )
 
 __all__ = [
+    "AUTOCAST_DEVICES",
     "HOOKS_OF_ALL_MODULES",
     "NATIVE_OPERATOR_MODULES",
     "NATIVE_QUESTIONS",
@@ -256,6 +259,7 @@ __all__ = [
     "assert_in_graph",
     "assert_of_tensor",
     "attention_order",
+    "autocast_device_types",
     "autograd_grad_of_transforms",
     "autograd_sequence_number",
     "below_autograd",

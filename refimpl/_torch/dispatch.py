@@ -162,6 +162,10 @@ set_grad_enabled = torch._C._set_grad_enabled
 engine_call: Any = getattr(torch.autograd.graph, "_engine_run_backward")
 # Whether autocast is on for any device type: the C function, which guards call.
 is_any_autocast_enabled = torch._C._is_any_autocast_enabled
+# The device types that have autocast, also where there is no such device.
+autocast_device_types: Any = getattr(torch._C, "_autocast_supported_devices")
+# Those whose autocast decides how a call is compiled: a program may ask for CUDA's autocast where there is no GPU.
+AUTOCAST_DEVICES = ("cpu", "cuda")
 
 # The current level of forward-mode AD, -1 if none is entered. Levels are shared by all threads.
 forward_mode_level = functools.partial(getattr, torch.autograd.forward_ad, "_current_level")
@@ -278,6 +282,7 @@ without_autocast = torch._C._DisableAutocast
 
 
 __all__ = [
+    "AUTOCAST_DEVICES",
     "PRE_DISPATCH_KEY",
     "TORCH_FUNCTION_QUESTIONS",
     "DeviceContext",
@@ -287,6 +292,7 @@ __all__ = [
     "active_dispatch_modes",
     "active_function_modes",
     "attention_order",
+    "autocast_device_types",
     "autograd_sequence_number",
     "below_autograd",
     "creation_meta_named",

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import torch
 
 from refimpl._torch import (
+    AUTOCAST_DEVICES,
     DeviceContext,
     function_mode_at,
     function_modes_on,
@@ -37,8 +38,6 @@ from refimpl.aot.functional_program import FunctionalProgram, ProgramFacts
 from refimpl.aot.runtime.eager_calls import INSIDE_TRANSFORM, is_untraceable
 from refimpl.aot.runtime.graph_call import FlatCall
 from refimpl.symbolic.shape_env import ShapeEnv
-
-_DEVICE_TYPES = ("cpu", "cuda")
 
 
 class CallKey(NamedTuple):
@@ -128,7 +127,7 @@ def autocast_state() -> Hashable:
     """Dtypes of autocast and where it is on; None where it is off."""
     if not is_any_autocast_enabled():
         return None
-    return tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICE_TYPES)
+    return tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES)
 
 
 class _TargetState:

@@ -21,6 +21,7 @@ from torch.fx import config as fx_config
 from torch.fx import traceback as fx_traceback
 
 from refimpl._torch import (
+    AUTOCAST_DEVICES,
     active_dispatch_modes,
     active_function_modes,
     attention_order,
@@ -40,7 +41,6 @@ from refimpl.trace.tracing import current_trace
 
 FORMAT = 1  # raised by every change of what files contain that the hash of sources does not show
 _SOURCES = Path(__file__).parents[1]
-_AUTOCAST_DEVICES = ("cpu", "cuda")
 # Kernels for these keys do not decide what a trace records, which runs on fake tensors; and batching rules are those that torch
 # registers at the first vmap of a process.
 _FOR_DATA = ("Meta", "CUDA", "MPS", "XPU")
@@ -121,7 +121,7 @@ def _modes() -> dict[str, Any]:
         "inference": torch.is_inference_mode_enabled(),
         "autocast": [
             [device, torch.is_autocast_enabled(device), str(torch.get_autocast_dtype(device))]
-            for device in _AUTOCAST_DEVICES
+            for device in AUTOCAST_DEVICES
         ],
         "autocast_cache": torch.is_autocast_cache_enabled(),
         "anomaly": torch.is_anomaly_enabled(),

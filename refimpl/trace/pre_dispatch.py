@@ -43,6 +43,7 @@ from refimpl._torch import (
     FakeTensorMode,
     HigherOrderOperator,
     PreDispatchSlot,
+    autocast_device_types,
     enter_autocast,
     exit_autocast,
     is_any_mode_active_but,
@@ -180,11 +181,7 @@ class _RecordingBelowAutograd(DispatchMode):
 
 AutocastState = tuple[tuple[bool, torch.dtype], ...]  # per device: is autocast on, and to which dtype it casts
 
-_DEVICES = tuple(
-    device
-    for device in ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "maia", "xla")
-    if torch.amp.is_autocast_available(device)
-)
+_DEVICES = tuple(autocast_device_types())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

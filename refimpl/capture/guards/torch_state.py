@@ -11,14 +11,13 @@ from typing import Any
 import torch
 
 from refimpl._torch import (
+    AUTOCAST_DEVICES,
     dispatch_modes_on,
     forward_mode_level,
     function_modes_on,
     functions_may_be_overridden,
     is_any_autocast_enabled,
 )
-
-AUTOCAST_DEVICES = ("cpu", "cuda")  # a program may ask for CUDA's autocast where there is none
 
 
 def autocast_state() -> tuple[Any, ...]:

@@ -21,11 +21,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from refimpl._torch import import_block
+from refimpl._torch import AUTOCAST_DEVICES, import_block
 from refimpl.capture.config import config
 
 _LAUNCHER = "minifier_launcher.py"
-_DEVICES = ("cpu", "cuda")
 _SCRIPT = '''\
 """A graph on which a backend fails. `{name} run` shows it, `{name} minify` makes the graph smaller."""
 
@@ -89,7 +88,7 @@ def _write(
         of_paths=", ".join(f"{where!r}: {name}" for where, name in names.items()), grad=torch.is_grad_enabled(),
         autocast={
             device: str(torch.get_autocast_dtype(device)).removeprefix("torch.")
-            for device in _DEVICES if torch.is_autocast_enabled(device)
+            for device in AUTOCAST_DEVICES if torch.is_autocast_enabled(device)
         },
     )  # fmt: skip
     held = saved_tensors({"inputs": list(inputs), "attributes": _attributes(modules)})

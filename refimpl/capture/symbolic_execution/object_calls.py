@@ -21,12 +21,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from refimpl._torch import HigherOrderOperator, LazyGraphModule, OpOverload, OpOverloadPacket, pytree, set_grad_enabled
+from refimpl._torch import (
+    AUTOCAST_DEVICES,
+    HigherOrderOperator,
+    LazyGraphModule,
+    OpOverload,
+    OpOverloadPacket,
+    pytree,
+    set_grad_enabled,
+)
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.config import config
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, ItemSource, KeptSource, ReferentSource, class_source
-from refimpl.capture.guards.torch_state import AUTOCAST_DEVICES
 from refimpl.capture.higher_order.autograd_functions import AUTOGRAD_RULES
 from refimpl.capture.higher_order.checkpoints import CHECKPOINT_RULES
 from refimpl.capture.higher_order.compile_regions import REGION_RULES
