@@ -48,14 +48,12 @@ def fill_elements(fill: Mapping[str, Any], *, count: int, dtype: torch.dtype, se
     The kind `values` is left to the caller, which knows the logical order; see `parse_values`.
     """
     kind = fill.get("kind")
-    rule = _RULES.get(kind) if isinstance(kind, str) else None
-    if rule is None:
+    if not isinstance(kind, str) or kind not in _RULES:
         raise bad_input(path, f"fill kind {kind!r}", f"one of {', '.join(sorted(_RULES))}, values")
-    unknown = set(fill) - _FIELDS[str(kind)] - {"kind", "seed"}
+    rule, fields = _RULES[kind]
+    unknown = set(fill) - fields - {"kind", "seed"}
     if unknown:
-        raise bad_input(
-            path, f"fill fields {sorted(unknown)}", f"for {kind!r}: {sorted(_FIELDS[str(kind)] | {'seed'})}"
-        )
+        raise bad_input(path, f"fill fields {sorted(unknown)}", f"for {kind!r}: {sorted(fields | {'seed'})}")
     generator = torch.Generator().manual_seed(_seed_of(fill.get("seed", seed), "" if "seed" in fill else path))
     return rule(fill, count, dtype, generator, path)
 
@@ -255,25 +253,14 @@ def _raw(fill: Mapping[str, Any], count: int, dtype: torch.dtype, g: torch.Gener
 
 
 _Rule = Callable[[Mapping[str, Any], int, torch.dtype, torch.Generator, str], torch.Tensor]
-_RULES: dict[str, _Rule] = {
-    "normal": _normal,
-    "uniform": _uniform,
-    "integers": _integers,
-    "bool": _bool,
-    "arange": _arange,
-    "full": _full,
-    "special": _special,
-    "choice": _choice,
-    "raw": _raw,
-}
-_FIELDS: dict[str, set[str]] = {
-    "normal": {"mean", "std"},
-    "uniform": {"low", "high"},
-    "integers": {"low", "high"},
-    "bool": {"p"},
-    "arange": {"start", "step"},
-    "full": {"value"},
-    "special": {"finite"},
-    "choice": {"values"},
-    "raw": {"base64"},
+_RULES: dict[str, tuple[_Rule, frozenset[str]]] = {  # with the fields of a fill besides "kind" and "seed"
+    "normal": (_normal, frozenset({"mean", "std"})),
+    "uniform": (_uniform, frozenset({"low", "high"})),
+    "integers": (_integers, frozenset({"low", "high"})),
+    "bool": (_bool, frozenset({"p"})),
+    "arange": (_arange, frozenset({"start", "step"})),
+    "full": (_full, frozenset({"value"})),
+    "special": (_special, frozenset({"finite"})),
+    "choice": (_choice, frozenset({"values"})),
+    "raw": (_raw, frozenset({"base64"})),
 }

@@ -47,45 +47,12 @@ from oracle.program.fills import bad_input, default_fill, fill_elements, fill_so
 __all__ = ["clone_tree", "decode", "decode_call", "encode", "map_tensors"]
 
 _LARGEST_BYTES = 1 << 40  # a larger spec is taken for a typing error
-_STRIDED_FIELDS = frozenset(
-    [
-        "$",
-        "id",
-        "shape",
-        "dtype",
-        "stride",
-        "offset",
-        "storage_size",
-        "storage",
-        "memory_format",
-        "device",
-        "layout",
-        "requires_grad",
-        "parameter",
-        "conj",
-        "neg",
-        "fill",
-        "quantizer",
-    ]
-)
-_COO_FIELDS = frozenset(
-    ["$", "id", "shape", "dtype", "device", "layout", "requires_grad", "parameter", "indices", "values", "is_coalesced"]
-)
-_COMPRESSED_FIELDS = frozenset(
-    [
-        "$",
-        "id",
-        "shape",
-        "dtype",
-        "device",
-        "layout",
-        "requires_grad",
-        "parameter",
-        "compressed_indices",
-        "plain_indices",
-        "values",
-    ]
-)
+_FIELDS = frozenset({"$", "id", "shape", "dtype", "device", "layout", "requires_grad", "parameter"})  # of every tensor
+_STRIDED_FIELDS = _FIELDS | {
+    *("stride", "offset", "storage_size", "storage", "memory_format", "conj", "neg", "fill", "quantizer"),
+}
+_COO_FIELDS = _FIELDS | {"indices", "values", "is_coalesced"}
+_COMPRESSED_FIELDS = _FIELDS | {"compressed_indices", "plain_indices", "values"}
 
 
 def decode(tree: JsonTree, *, seed: int, device: str = "cpu", root: str = "") -> Any:
