@@ -261,7 +261,9 @@ def resolve(name: str, *, subjects_file: Path | None = None) -> SubjectSpec:
 def _installed_backends() -> dict[str, str]:
     """The import paths of the backends that installed packages register for torch.compile by an entry point, by their names."""
     found = metadata.entry_points(group="torch_dynamo_backends")
-    return {point.name: f"{point.module}:{point.attr}" for point in found if point.attr and "torch_oracle" not in point.name}
+    return {
+        point.name: f"{point.module}:{point.attr}" for point in found if point.attr and "torch_oracle" not in point.name
+    }
 
 
 def known(*, subjects_file: Path | None = None) -> list[tuple[SubjectSpec, str]]:

@@ -127,7 +127,11 @@ def test_a_backend_that_an_installed_package_registers(tmp_path: Path, monkeypat
     (folder / "entry_points.txt").write_text("[torch_dynamo_backends]\naccel = accel.backend:compile_graph\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     spec = resolve("accel[dynamic=true]")
-    assert (spec.name, spec.path, spec.options) == ("accel[dynamic=true]", "accel.backend:compile_graph", {"dynamic": True})
+    assert (spec.name, spec.path, spec.options) == (
+        "accel[dynamic=true]",
+        "accel.backend:compile_graph",
+        {"dynamic": True},
+    )
     assert "accel" in [spec.name for spec, _ in known()]
     with pytest.raises(UsageError, match="did you mean accel"):
         resolve("acel")
