@@ -142,12 +142,17 @@ def check_launch(
                 kernel.name, seen=f"a tensor of {argument.dtype} for {parameter.name!r}", expected=parameter.type,
                 do="convert the tensor, or make the kernel for this dtype",
             )  # fmt: skip
+    check_constants(kernel, constants)
+    if not 1 <= len(grid) <= 3 or not all(isinstance(size, int) and size >= 0 for size in grid):
+        raise KernelError(
+            kernel.name, seen=f"grid {grid!r}", expected="one to three sizes of at least 0", do="mend the grid"
+        )
+
+
+def check_constants(kernel: Kernel, constants: Mapping[str, Any]) -> None:
+    """Raise KernelError unless the names are those of the kernel's constants."""
     names = {parameter.name for parameter in kernel.constants}
     if names != set(constants):
         raise KernelError(
             kernel.name, seen=f"constants {sorted(constants)}", expected=f"{sorted(names)}", do="give each by its name"
-        )
-    if not 1 <= len(grid) <= 3 or not all(isinstance(size, int) and size >= 0 for size in grid):
-        raise KernelError(
-            kernel.name, seen=f"grid {grid!r}", expected="one to three sizes of at least 0", do="mend the grid"
         )

@@ -236,3 +236,14 @@ def unflatten(leaves: Iterator[Any], tree: Tree, put: Callable[[DictValue, Any, 
     for key, part in zip(note, parts, strict=True):
         put(made, ConstantValue(key), part)
     return made
+
+
+def packed(leaves: Iterator[Any], tree: Tree) -> Any:
+    """Plain containers of a tree's classes around leaves that are no values of capture."""
+    if not tree:
+        return next(leaves)
+    class_, note, trees = tree
+    parts = [packed(leaves, inner) for inner in trees]
+    if class_ is dict:
+        return dict(zip(note, parts, strict=True))
+    return class_(*parts) if hasattr(class_, "_fields") else class_(parts)

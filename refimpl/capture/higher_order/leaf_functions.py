@@ -16,7 +16,7 @@ from refimpl._torch import leaf_functions, pytree
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource
-from refimpl.capture.higher_order.bodies import flatten, tree_of, unflatten
+from refimpl.capture.higher_order.bodies import flatten, packed, tree_of, unflatten
 from refimpl.capture.values import ConstantValue, DictValue, ObjectValue, SequenceValue, TensorValue, Value
 from refimpl.capture.values.classes import is_a
 from refimpl.trace.higher_order.leaf_functions import writes_to_shared_memory
@@ -69,7 +69,7 @@ def call_leaf_function(
     leaves, tree = flatten(SequenceValue(tuple, [SequenceValue(tuple, [*args]), named]), state.realize)
     operands: list[Any] = []
     forms = [_form_of(domain, leaf, operands) for leaf in leaves]
-    spec = pytree.tree_structure(_packed(iter(forms), tree))
+    spec = pytree.tree_structure(packed(iter(forms), tree))
     written = _written_places(known[_REAL], known[_WRITTEN], len(operands), spec)
     if written and writes_to_shared_memory(written, [operand.as_fake(state, name) for operand in operands]):
         raise GraphBreak("read_after_write", what=name)
@@ -121,17 +121,6 @@ def _form_of(domain: SymbolicDomain, leaf: Any, operands: list[Any]) -> Any:
             operands.append(domain.state.wrap(held, source))
         tensors.append(dict.fromkeys(names))
     return leaf_functions.LeafModuleState(number, *tensors)
-
-
-def _packed(forms: Any, tree: Any) -> Any:
-    """The containers of a tree around forms of leaves."""
-    if not tree:
-        return next(forms)
-    class_, note, trees = tree
-    parts = [_packed(forms, inner) for inner in trees]
-    if class_ is dict:
-        return dict(zip(note, parts, strict=True))
-    return class_(*parts) if hasattr(class_, "_fields") else class_(parts)
 
 
 def _written_places(function: Any, expressions: Any, count: int, spec: Any) -> list[int]:

@@ -20,7 +20,7 @@ import torch
 from refimpl._torch import SYMBOLIC_TYPES, FakeTensorMode, pytree
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
-from refimpl.capture.higher_order.bodies import Tree, flatten, unflatten
+from refimpl.capture.higher_order.bodies import Tree, flatten, packed, unflatten
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.values import (
     ArrayValue,
@@ -96,7 +96,7 @@ def _of_leaves(function: Callable[..., Any], tree: Tree) -> tuple[Callable[..., 
     computed: list[int] = []
 
     def of_leaves(*leaves: Any) -> Any:
-        args, kwargs = _packed(iter(leaves), tree)
+        args, kwargs = packed(iter(leaves), tree)
         found, result_tree = _unpacked(function(*args, **kwargs))
         if not seen:  # the call on fake tensors; in later ones a symbolic number is a plain one
             seen.append((found, result_tree))
@@ -106,17 +106,6 @@ def _of_leaves(function: Callable[..., Any], tree: Tree) -> tuple[Callable[..., 
     name = getattr(function, "__name__", type(function).__name__)
     of_leaves.__name__ = of_leaves.__qualname__ = name if name.isidentifier() else "nonstrict"
     return of_leaves, seen
-
-
-def _packed(leaves: Iterator[Any], tree: Tree) -> Any:
-    """The containers of a tree around leaves."""
-    if not tree:
-        return next(leaves)
-    class_, note, trees = tree
-    parts = [_packed(leaves, inner) for inner in trees]
-    if class_ is dict:
-        return dict(zip(note, parts, strict=True))
-    return class_(*parts) if hasattr(class_, "_fields") else class_(parts)
 
 
 def _unpacked(result: Any) -> tuple[list[Any], Tree]:

@@ -211,10 +211,8 @@ def _bits(a: Any, b: Any, what: str) -> tuple[Any, Any, Type]:
     return x, y, type_
 
 
-def _bitwise(name: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Value]:
-    def apply(a: Any, b: Any) -> Value:
-        x, y, type_ = _bits(a, b, name)
-        return Value(function(as_tensor(x, type_), y), type_)
+def _both_ways(name: str, apply: Callable[[Any, Any], Value]) -> Callable[[Any, Any], Value]:
+    """Makes a function of two operands the Python operator of this name, with a value on either side."""
 
     def reverse(a: Any, b: Any) -> Value:
         return apply(b, a)
@@ -222,6 +220,14 @@ def _bitwise(name: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, A
     setattr(Value, f"__{name}__", apply)
     setattr(Value, f"__r{name}__", reverse)
     return apply
+
+
+def _bitwise(name: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Value]:
+    def apply(a: Any, b: Any) -> Value:
+        x, y, type_ = _bits(a, b, name)
+        return Value(function(as_tensor(x, type_), y), type_)
+
+    return _both_ways(name, apply)
 
 
 and_ = _bitwise("and", operator.and_)
@@ -244,12 +250,7 @@ def _shift(name: str, *, is_left: bool) -> Callable[[Any, Any], Value]:
             return Value(_unsigned(np.left_shift if is_left else np.right_shift, x, y), type_)
         return Value(reduce_range(x << y, type_) if is_left else x >> y, type_)
 
-    def reverse(a: Any, b: Any) -> Value:
-        return apply(b, a)
-
-    setattr(Value, f"__{name}__", apply)
-    setattr(Value, f"__r{name}__", reverse)
-    return apply
+    return _both_ways(name, apply)
 
 
 shl = _shift("lshift", is_left=True)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from refimpl.codegen.emulator import KernelError, WouldNotCompile
-from refimpl.codegen.kernel import Kernel
+from refimpl.codegen.kernel import Kernel, check_constants
 from refimpl.codegen.levels.transport import constant_from_json, constant_to_json, kernel_from_json, kernel_to_json
 from refimpl.codegen.levels.triton_version import language_type, require_triton
 from refimpl.codegen.levels.worker import Worker, serve
@@ -121,11 +121,7 @@ def cache_folder() -> Path:
 def _request(
     kernel: Kernel, constants: Mapping[str, Any], options: Mapping[str, Any], version: str
 ) -> tuple[str, dict[str, Any]]:
-    names = {parameter.name for parameter in kernel.constants}
-    if names != set(constants):
-        raise KernelError(
-            kernel.name, seen=f"constants {sorted(constants)}", expected=f"{sorted(names)}", do="give each by its name"
-        )
+    check_constants(kernel, constants)
     values = {name: constant_to_json(kernel.name, name, value) for name, value in sorted(constants.items())}
     request = {"kernel": kernel_to_json(kernel), "constants": values, **options}
     facts = json.dumps([_FORMAT, version, request], sort_keys=True)
