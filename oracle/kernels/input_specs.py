@@ -172,7 +172,7 @@ def _size(size: str, name: str, text: str) -> int | str:
 
 
 def default_inputs(names: Sequence[str]) -> tuple[Spec, ...]:
-    """Without --inputs: one shape and dtype for every argument, as functions that go element by element take."""
+    """The inputs if --inputs is not given: one shape and dtype for every argument, which suits elementwise functions."""
     return tuple(TensorSpec(name=name, dtypes=("dtype",), sizes=("...",)) for name in names)
 
 

@@ -298,7 +298,7 @@ def config(**values: Any) -> AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def _without_caches() -> Iterator[None]:
-    """Without the caches of compiled graphs, which would give a graph that was compiled with another set of parts."""
+    """A block without the caches of compiled graphs, which may hold a graph compiled with another set of parts."""
     with config(force_disable_caches=True, fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
         yield
 

@@ -67,7 +67,7 @@ def _serve(connection: Connection) -> None:
 
 
 class _Pickler(pickle.Pickler):
-    """Also pickles what plain pickle cannot: tensors of newer dtypes, memory formats and layouts."""
+    """A pickler that also takes tensors of newer dtypes, memory formats and layouts, which plain pickle refuses."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, torch.Tensor) and obj.dtype in _NEWER_DTYPES and obj.layout is torch.strided:

@@ -21,8 +21,9 @@ from refimpl.trace.recording_mode import may_share_memory
 
 
 class CompositeTable(dict[Any, Any]):
-    """From operators to their decompositions. Every composite operator is in it, unless it is deleted or shares memory with its
-    arguments. Such operators have to be decomposed, and no table names them."""
+    """Maps operators to their decompositions. Every composite operator is in it, unless it is deleted or shares memory with its
+    arguments. The latter have to be decomposed, and no table names them.
+    """
 
     def __init__(self, rules: Any = (), *, kept: Iterable[Any] = ()) -> None:
         super().__init__(rules)

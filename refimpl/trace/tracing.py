@@ -110,10 +110,11 @@ class Trace:
         on_copies: bool = False,
         rows: slice = slice(0),
     ) -> Subgraph:
-        """As `subgraph`; returns the function's result and the values it closes over as well.
+        """Like `subgraph`, but also returns the function's result and the values that it closes over.
 
         may_not_run: what the function asserts of numbers that are read from data is not known to hold after it. on_copies: an
-        operand that the function closes over as well counts as closed over. rows: operands of which it gets the first row."""
+        operand that the function closes over as well counts as closed over. rows: operands whose first row the function gets.
+        """
         child = type(self)(self.options, parent=self)
         if self.fake_mode is None or on_copies:
             # In real mode on copies, because a function that mutates its operands must do so only when the operator runs.

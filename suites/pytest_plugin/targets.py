@@ -104,7 +104,7 @@ class Watched:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Inside, the program is as it is without us."""
+        """A block in which calls go to the targets themselves, and nothing is watched."""
         self.end()
         try:
             yield

@@ -94,7 +94,7 @@ def _evaluate(function: Callable[..., Any]) -> _Call:
 
 
 def _exc_info(frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
-    """In 3.10 the traceback is separate from the exception and contains an entry of the interpreter."""
+    """`sys.exc_info`, with the exception's own traceback: Python 3.10 keeps another, which has an entry of the interpreter."""
     error = sys.exc_info()[1]
     return None if args or kwargs or error is None else lambda: (type(error), error, error.__traceback__)
 

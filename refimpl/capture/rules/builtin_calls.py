@@ -225,14 +225,14 @@ def _vars(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: di
 
 @BUILTIN_RULES.of(sys.exc_info)
 def _exc_info(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """contextlib calls it to find the end of a chain of contexts. Exceptions here have no contexts."""
+    """Three times None: contextlib looks for the end of a chain of contexts, and exceptions here have no contexts."""
     if frame.code.code.co_filename != contextlib.__file__ or frame.handled is not None:
         raise GraphBreak("call_of_native_code", what="sys.exc_info")
     return SequenceValue(tuple, [ConstantValue(None)] * 3)
 
 
 def _exception(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """As `sys.exc_info`, which contextlib has replaced by it since 3.13."""
+    """None: contextlib calls it in place of `sys.exc_info` since Python 3.13."""
     if frame.code.code.co_filename != contextlib.__file__ or frame.handled is not None:
         raise GraphBreak("call_of_native_code", what="sys.exception")
     return ConstantValue(None)

@@ -72,7 +72,7 @@ def while_loop_stack_output(
     carried_inputs: Sequence[Any],
     additional_inputs: Sequence[Any] = (),
 ) -> Recorded:
-    """As while_loop; each result has a new first dimension, one element per iteration."""
+    """Like while_loop, but each result has a new first dimension, with one element per iteration."""
     initial, loop_cond, loop_body = _loop_graphs(call, cond_fn, body_fn, carried_inputs, additional_inputs)
     additional = (*additional_inputs, *call.lifted(loop_cond, loop_body))
     cond_node, body_node = call.attach(_names(loop_cond, loop_body))
