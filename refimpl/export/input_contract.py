@@ -13,7 +13,6 @@ guards are computed from the symbols and compared.
 from __future__ import annotations
 
 import ast
-import enum
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +24,10 @@ from sympy.printing.precedence import PRECEDENCE
 from torch import fx
 
 from refimpl._torch import assert_in_graph, is_opaque_object, storage_key
+from refimpl.capture.entry_points.export_signature import INPUT_CONSTANT_TYPES
 from refimpl.export.constants import class_name
 from refimpl.export.errors import InputMismatch
+from refimpl.symbolic.functions import FloorDiv, PythonMod
 from refimpl.symbolic.guard_output import linear
 from refimpl.symbolic.guards import PRINTED_NAMES, PythonSource, python_source
 
@@ -98,6 +99,8 @@ class InputContract:
             conditions += self._derived(size)
         for guard in guards:
             if guard.free_symbols and guard.free_symbols <= self._readers.keys():
+                divisors = [divisor for divisor in _divisors(guard) if divisor.free_symbols]
+                conditions += [self._condition(sympy.Ne(divisor, 0), found="") for divisor in divisors]
                 conditions.append(self._condition(guard, found=""))
         self.conditions = list(dict.fromkeys(conditions))
         self.check_leaves = self._compiled()
@@ -231,6 +234,12 @@ class GuardsFn(torch.nn.Module):
         self.check(*args)
 
 
+def _divisors(condition: Any) -> list[Any]:
+    """What the condition divides by, innermost first: a size for which one is 0 is outside of the guards."""
+    inner = [divisor for argument in condition.args for divisor in _divisors(argument)]
+    return [*inner, condition.args[1]] if isinstance(condition, (FloorDiv, PythonMod)) else inner
+
+
 def _compared(size: _Size, source: str, text: str | None = None) -> _Condition:
     return _Condition(source=f"{size.source} {source}", text=f"{size.name} {text or source}", found=size.source)
 
@@ -282,9 +291,7 @@ def _kind_of(value: Any) -> _Kind | None:
         return _Kind(type=torch.SymInt)
     if is_opaque_object(value):
         return _Kind(type=type(value), constant=class_name(value))
-    if isinstance(value, (bool, int, float, str, type(None), enum.Enum)):
-        return _Kind(type=type(value), constant=value)
-    return None
+    return _Kind(type=type(value), constant=value) if isinstance(value, INPUT_CONSTANT_TYPES) else None
 
 
 def require_kind(name: str, expected: _Kind | None, leaf: Any) -> None:
@@ -307,7 +314,7 @@ def require_kind(name: str, expected: _Kind | None, leaf: Any) -> None:
     elif expected.type is torch.SymInt:
         if not isinstance(leaf, (int, torch.SymInt)):
             raise InputMismatch(seen=f"Expected input {name} to be an int, but got {type(leaf)}", expected="an int")
-    elif expected.type in (bool, int, float, str, type(None)) or issubclass(expected.type, enum.Enum):
+    elif issubclass(expected.type, INPUT_CONSTANT_TYPES):
         if not _is_same(expected.constant, leaf):
             raise InputMismatch(
                 seen=f"Guard failed: {name} == {expected.constant!r}; it is {leaf!r}", expected=repr(expected.constant)

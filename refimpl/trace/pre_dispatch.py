@@ -60,7 +60,13 @@ from refimpl.trace.fake_kernels import CachingMode, FakeKernelsState
 from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
-from refimpl.trace.symbolic_indexing import get_item, has_symbolic_integer, set_item
+from refimpl.trace.symbolic_indexing import (
+    get_item,
+    has_symbolic_integer,
+    is_of_symbolic_numbers,
+    set_item,
+    tensor_of_numbers,
+)
 
 _OF_DUAL_LEVELS = (torch.ops.aten._make_dual.default, torch.ops.aten._unpack_dual.default)
 
@@ -300,6 +306,10 @@ class PreDispatchFunctionMode(TorchFunctionMode):
             self._record_requires_grad(*args, **kwargs)
         elif func in _INDEXING and has_symbolic_integer(args[1]):
             return _INDEXING[func](*args)
+        elif func is torch.tensor and len(args) == 1 and is_of_symbolic_numbers(args[0], kwargs):
+            return tensor_of_numbers(*args, **kwargs)
+        elif func == _SET_DATA_OF_TENSOR:
+            return set_data(*args)
         return func(*args, **kwargs)
 
     def _record_requires_grad(self, tensor: torch.Tensor, requires_grad: bool = True) -> None:
@@ -323,6 +333,25 @@ class PreDispatchFunctionMode(TorchFunctionMode):
 
 
 _INDEXING: dict[Any, Callable[..., Any]] = {torch.Tensor.__getitem__: get_item, torch.Tensor.__setitem__: set_item}
+
+
+def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """`tensor.data = value` as `set_`, which dispatches; the assignment does not. Both leave the tensor in the value's memory.
+
+    Raises UnsupportedByRefimpl where they differ: autograd refuses `set_` on a leaf, and gives other tensors another history.
+    """
+    if tensor.requires_grad or tensor.dtype != value.dtype:
+        raise UnsupportedByRefimpl(
+            seen=f"`x.data = y` with an x that requires a gradient at {user_line()}"
+            if tensor.requires_grad
+            else f"`x.data = y` with an x of {tensor.dtype} and a y of {value.dtype} at {user_line()}",
+            supported="x.data = y where x requires no gradient, and has the dtype of y",
+            do="use x.copy_(y), under torch.no_grad() if x is a parameter",
+        )
+    tensor.set_(value.detach())  # type: ignore[call-overload]
+
+
+_SET_DATA_OF_TENSOR = torch.Tensor.data.__set__  # pyright: ignore[reportAttributeAccessIssue]
 _DATA_OF_TENSOR = torch.Tensor.data.__get__  # pyright: ignore[reportAttributeAccessIssue]
 _SET_REQUIRES_GRAD = torch.Tensor.requires_grad.__set__  # pyright: ignore[reportAttributeAccessIssue]
 

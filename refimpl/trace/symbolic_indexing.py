@@ -1,4 +1,4 @@
-"""Indexing by a SymInt, `x[n]` and `x[n] = y`, without the specialization of n to an int that C++ would do.
+"""`x[n]`, `x[n] = y` and `torch.tensor([n])` for symbolic numbers n, without the specialization of n that C++ would do.
 
 Counterpart: torch/_export/non_strict_utils.py _NonStrictTorchFunctionHandler
 Differs: every SymInt in an index becomes one `select`; torch handles the rest of the index.
@@ -7,10 +7,12 @@ Differs: every SymInt in an index becomes one `select`; torch handles the rest o
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+
+from refimpl._torch import SYMBOLIC_TYPES
 
 
 def has_unbacked_integer(index: Any) -> bool:
@@ -62,3 +64,42 @@ def _dims_of(item: Any) -> int:
 
 
 INDEXING: dict[Any, Callable[..., Any]] = {operator.getitem: get_item, operator.setitem: set_item}
+
+
+# ---------------------------------------------------------------------------------------------------- torch.tensor(numbers)
+
+
+def is_of_symbolic_numbers(data: Any, options: Mapping[str, Any]) -> bool:
+    """Whether `torch.tensor(data, **options)` is given a symbolic number, alone or in nested lists of numbers."""
+    numbers = _numbers(data)
+    return options.keys() <= {"dtype", "device"} and any(isinstance(number, SYMBOLIC_TYPES) for number in numbers)
+
+
+def tensor_of_numbers(data: Any, **options: Any) -> torch.Tensor:
+    """`torch.tensor(data)` of numbers: one operator each. The dtype is that of the same numbers of Python."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return _tensor(data, {"dtype": _dtype_of(_numbers(data)), **given})
+
+
+def _tensor(data: Any, options: dict[str, Any]) -> torch.Tensor:
+    if isinstance(data, (list, tuple)):
+        return torch.stack([_tensor(item, options) for item in data])
+    if isinstance(data, (bool, torch.SymBool)):
+        return torch.full((), data, **options)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    return torch.scalar_tensor(data, **options)
+
+
+def _numbers(data: Any) -> list[Any]:
+    """The numbers in nested lists; none if there is anything else."""
+    if isinstance(data, (bool, int, float, *SYMBOLIC_TYPES)):
+        return [data]
+    if not isinstance(data, (list, tuple)):
+        return []
+    inner = [_numbers(item) for item in data]
+    return [number for numbers in inner for number in numbers] if all(inner) else []
+
+
+def _dtype_of(numbers: Sequence[Any]) -> torch.dtype:
+    if any(isinstance(number, (float, torch.SymFloat)) for number in numbers):
+        return torch.get_default_dtype()
+    return torch.bool if all(isinstance(number, (bool, torch.SymBool)) for number in numbers) else torch.int64

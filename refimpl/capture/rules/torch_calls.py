@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from refimpl._torch import check_condition, set_grad_enabled, shape_as_tensor, torch_check_with, torch_checks
+from refimpl._torch import (
+    check_condition,
+    is_exporting,
+    set_grad_enabled,
+    shape_as_tensor,
+    torch_check_with,
+    torch_checks,
+)
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.config import config
 from refimpl.capture.interpreter.frame import FrameState
@@ -68,12 +75,15 @@ def _shape_as_tensor(domain: SymbolicDomain, frame: FrameState, args: list[Any],
 
 @TORCH_RULES.of(torch.tensor)
 def _tensor(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`torch.tensor([x.item(), 2])`: from numbers that are known only when the program runs, one operator a number."""
+    """`torch.tensor([x.item(), 2])`: from numbers that are known only when the program runs, one operator a number. In export
+    also from sizes, which the call would specialize."""
     numbers: list[Value] = []
     shape = (
         _shape_of_numbers(domain, args[0], numbers) if len(args) == 1 and kwargs.keys() <= {"dtype", "device"} else None
     )
-    if shape is None or not any(isinstance(number, NumberValue) and domain.state.is_read(number) for number in numbers):
+    symbolic = [number for number in numbers if isinstance(number, NumberValue)]
+    stays = bool(symbolic) and (is_exporting() or any(map(domain.state.is_read, symbolic)))
+    if shape is None or not stays:
         return domain.state.operator(torch.tensor, args, kwargs)
     # The dtype is that of the same numbers of Python.
     samples = [_sample_of(number) for number in numbers]

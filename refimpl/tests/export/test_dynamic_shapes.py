@@ -16,7 +16,7 @@ from refimpl.capture.public.errors import UserError, UserErrorType
 from refimpl.errors import BadParameter
 from refimpl.export import Dim, ShapesCollection, dims, export, register_dataclass
 from refimpl.export.errors import InputMismatch
-from refimpl.tests.export.forms import STRICT
+from refimpl.tests.export.forms import STRICT, decomposed
 from refimpl.tests.export.modules import Adding, Containers, Shifted
 
 
@@ -221,6 +221,39 @@ def test_a_collection_refuses_two_shapes_of_one_tensor_and_tensors_that_are_no_i
         shapes["x"] = {0: Dim.AUTO}  # type: ignore[index]
     with pytest.raises(ValueError, match="not among the inputs"):
         shapes.dynamic_shapes(Doubling(), (torch.ones(4),))
+
+
+class OfSizes(nn.Module):
+    """Tensors of sizes."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        n = x.shape[0]
+        return (
+            x + torch.tensor(n),
+            torch.tensor([[n, 2], [3, n * 2]]),
+            torch.tensor([n, 0.5]),
+            torch.tensor(n, dtype=torch.int8),
+        )
+
+
+@STRICT
+@pytest.mark.parametrize("table", ["none", "default"])
+def test_tensors_of_sizes_vary_with_them(table: str, strict: bool) -> None:
+    program = decomposed(export(OfSizes(), (torch.ones(4),), dynamic_shapes=({0: Dim("n")},), strict=strict), table)
+    for size in (2, 7):
+        torch.testing.assert_close(program.module()(torch.ones(size)), OfSizes()(torch.ones(size)))
+
+
+def test_a_size_for_which_a_guard_divides_by_0_is_refused() -> None:
+    class InThree(nn.Module):
+        def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+            return [part.sum() for part in x.chunk(3)]
+
+    runnable = export(InThree(), (torch.ones(9),), dynamic_shapes=({0: Dim.AUTO},)).module()
+    torch.testing.assert_close(runnable(torch.ones(8)), InThree()(torch.ones(8)))
+    for size in (0, 1, 4):
+        with pytest.raises(InputMismatch):
+            runnable(torch.ones(size))
 
 
 # --------------------------------------------------------------------------------------------------------- what is refused

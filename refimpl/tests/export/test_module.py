@@ -162,6 +162,24 @@ def test_a_member_of_an_enum_is_a_constant(value: Any, strict: bool) -> None:
 
 
 @STRICT
+@pytest.mark.parametrize(
+    ("value", "other"),
+    [(torch.float64, torch.int32), (torch.device("cpu"), torch.device("meta")), (b"a", b"b"), (2j, 3j)],
+)
+def test_other_constants_among_the_inputs_are_checked(value: Any, other: Any, strict: bool) -> None:
+    class Chosen(nn.Module):
+        def forward(self, x: torch.Tensor, chosen: Any) -> torch.Tensor:
+            return x.to(chosen) if isinstance(chosen, (torch.dtype, torch.device)) else x + (chosen in (b"a", 2j))
+
+    t = torch.ones(2)
+    program = export(Chosen(), (t, value), strict=strict)
+    for runnable in (program.module(), program.run_decompositions().module()):
+        torch.testing.assert_close(runnable(t, value), Chosen()(t, value))
+        with pytest.raises(InputMismatch, match="Guard failed: chosen =="):
+            runnable(t, other)
+
+
+@STRICT
 def test_constants_are_no_state_of_the_module(strict: bool) -> None:
     class Scaled(nn.Module):
         def __init__(self) -> None:

@@ -145,6 +145,10 @@ CASES = {
     "squeezed": Case(lambda x, y: (torch.ones(x.item(), 1, 2).squeeze(1), torch.ones(x.item(), 2).flatten()), (2, 3)),
     "expanded": Case(lambda x, y: torch.ones(x.item()).unsqueeze(0).expand(3, -1), (2, 3)),
     "unique": Case(lambda x, y: x.unique(return_counts=True), ([1, 1, 2], [1, 1, 1])),
+    "a tensor of numbers": Case(
+        lambda x, y: (torch.tensor(x.item()), torch.tensor([[x.item(), 2.5]]), torch.tensor([x.item() > 3, True])),
+        (2, 4),
+    ),
     "a range": Case(lambda x, y: (torch.arange(x.item()), torch.arange(0, x.item(), 2)), (4, 5)),
 }
 

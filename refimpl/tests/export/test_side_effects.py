@@ -51,6 +51,45 @@ class Logging(torch.nn.Module):
         return y * 2
 
 
+def data_of_a_result(x: torch.Tensor, y: torch.Tensor) -> Any:
+    z = x * 2
+    z.data = y
+    return z + 1
+
+
+def data_of_an_input(x: torch.Tensor, y: torch.Tensor) -> Any:
+    x.data = y
+    x.add_(1)
+    return x * 2, y
+
+
+@pytest.mark.parametrize("function", [data_of_a_result, data_of_an_input])
+def test_assigned_data_is_used_afterwards(function: Callable[..., Any]) -> None:
+    class Calling(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+            return function(x, y)
+
+    program = export(Calling(), (torch.ones(3), torch.ones(3)), dynamic_shapes=({0: Dim.AUTO}, {0: Dim.AUTO}))
+    given, expected = ([torch.arange(4.0), torch.arange(4.0) * 3] for _ in range(2))
+    torch.testing.assert_close(program.module()(*given), function(*expected))
+    torch.testing.assert_close(given, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_assigned_data_that_changes_gradients_or_dtypes_is_refused(dtype: torch.dtype) -> None:
+    class Assigning(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3), requires_grad=dtype is torch.float32)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.weight.data = self.weight.data.to(dtype) * 2
+            return x * self.weight
+
+    with pytest.raises(UnsupportedByRefimpl, match=r"`x.data = y` with an x .*test_side_effects"):
+        export(Assigning(), (torch.ones(3),))
+
+
 class Assigning(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         global LAST
