@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from refimpl._torch import OpOverload, has_composite_kernel, has_python_composite_kernel, names_of_composite_ops
-from refimpl.trace.composite_kernels import run_composite
+from refimpl.trace.composite_kernels import has_own_kernel, run_composite
 from refimpl.trace.decompositions import decomposition_table
+from refimpl.trace.options import DecompositionTable
 from refimpl.trace.recording_mode import may_share_memory
 
 
@@ -93,8 +94,19 @@ class CompositeTable(dict[Any, Any]):
 def default_decompositions() -> CompositeTable:
     """A copy of the default table of `run_decompositions`, for the caller to change: `del table[op]` keeps an operator."""
     aten = torch.ops.aten
-    rules = {op: rule for op, rule in decomposition_table.items() if op is not aten.detach.default and not _is_core(op)}
+    rules = {
+        op: rule
+        for op, rule in decomposition_table.items()
+        if op is not aten.detach.default and not _is_core(op) and not has_own_kernel(op)
+    }
     return CompositeTable({**rules, aten.lift_fresh_copy.default: aten.clone.default})
+
+
+def read_table(table: DecompositionTable) -> DecompositionTable:
+    """The table as one that `get` reads. Tables of torch inherit from dict, but keep their rules elsewhere."""
+    if type(table) is dict or isinstance(table, CompositeTable):
+        return table
+    return {op: table[op] for op in table}
 
 
 def _is_core(op: OpOverload) -> bool:

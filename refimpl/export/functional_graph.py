@@ -24,7 +24,7 @@ from refimpl.aot.export.function import ExportedFunction, export_function
 from refimpl.aot.export.module import leaf_of_loss
 from refimpl.aot.export_errors import GradientMissing
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.export.decomposition_table import CompositeTable, default_decompositions
+from refimpl.export.decomposition_table import CompositeTable, default_decompositions, read_table
 from refimpl.export.graph_signature import (
     ExportGraphSignature,
     InputKind,
@@ -80,7 +80,7 @@ def functional_graph(program: Program, decompositions: DecompositionTable | None
 
     Raises an ExportError for effects that a functional graph cannot have, such as a resized input, and UnsupportedByRefimpl for
     writes to constants."""
-    table = default_decompositions() if decompositions is None else decompositions
+    table = default_decompositions() if decompositions is None else read_table(decompositions)
     keeps_composites = not isinstance(table, CompositeTable) or _has_any(program.graph_module, table.kept)
     is_whole = keeps_composites and not _has_any(program.graph_module, {wrap_with_autocast})
     source = _Source(program)

@@ -158,12 +158,18 @@ def _name(target: Any) -> str:
 
 
 def _check_value(node: fx.Node) -> None:
+    if "val" not in node.meta and _has_results(node.target):
+        raise SpecViolationError(f"Node.meta {node.name} is missing val field.")
     value = node.meta.get("val")
     for leaf in value if isinstance(value, (list, tuple)) else [value]:
         inner = leaf if isinstance(leaf, (list, tuple)) else [leaf]
         for each in inner:
             if not isinstance(each, _VALUES) and not is_opaque_object(each):
                 raise SpecViolationError(f"Node.meta {node.name} has 'val' field of invalid type {type(each)}")
+
+
+def _has_results(target: Any) -> bool:
+    return isinstance(target, OpOverload) and bool(target._schema.returns)
 
 
 # --------------------------------------------------------------------------------------------------------- signature

@@ -61,6 +61,11 @@ def run_composite(operator: OpOverload, args: Any, kwargs: Any) -> Any:
     return run_composite_kernel(operator, args, kwargs) if kernel is None else kernel(*args, **kwargs)
 
 
+def has_own_kernel(operator: OpOverload) -> bool:
+    """Whether traces run a kernel of this module for the operator, so that no graph has it."""
+    return operator in _own_kernels()
+
+
 @cache
 def _own_kernels() -> Mapping[OpOverload, Callable[..., Any]]:
     own: dict[OpOverload, Callable[..., Any]] = {

@@ -194,7 +194,10 @@ def _specs_of_children(name: str, value: Any, keys: list[Any], spec: Any) -> lis
             raise _misfit(name, spec, f"a {type(value).__name__} of {len(keys)}, as the input is")
         return list(spec)
     if type(spec) is type(value):
-        return _children(spec)[1]
+        given = _children(spec)[1]
+        if len(given) != len(keys):
+            raise _misfit(name, spec, f"a {type(value).__name__} of {len(keys)}, as the input is")
+        return given
     if isinstance(spec, Mapping) and set(spec) == {str(key) for key in keys}:  # the fields of a dataclass
         return [spec[str(key)] for key in keys]
     raise _misfit(name, spec, f"a {type(value).__name__} of {len(keys)}, as the input is")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch._decomp import core_aten_decompositions
 from torch.nn import functional as F
 
 from refimpl.export import default_decompositions, export
@@ -43,6 +44,27 @@ def test_a_deleted_operator_is_kept_and_others_are_not() -> None:
     assert aten.chunk.default not in kept
     table[aten.linear.default] = lambda x, w, b: aten.addmm.default(b, x, aten.t.default(w))
     assert aten.linear.default not in targets_of(table, Layers(), torch.randn(3, 3))
+
+
+def test_a_kept_operator_does_not_change_how_others_are_decomposed() -> None:
+    def normalised() -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+
+    table = default_decompositions()
+    del table[aten.linear.default]
+    kept = targets_of(table, normalised(), torch.randn(4, 3))
+    every = targets_of(None, normalised(), torch.randn(4, 3))
+    assert set(kept) - {aten.linear.default} == set(every) - {aten.permute.default, aten.addmm.default}
+
+
+def test_a_table_of_torch_is_read_where_it_keeps_its_rules() -> None:
+    class Several(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.silu(F.linear(x, x)).softmax(-1)
+
+    table = core_aten_decompositions()
+    kept = targets_of(table, Several(), torch.randn(3, 3))
+    assert not {aten.linear.default, aten.silu.default, aten.softmax.int} & set(kept)
 
 
 def test_by_default_all_composites_are_decomposed() -> None:

@@ -74,6 +74,10 @@ def _value_of_no_kind(program: ExportedProgram) -> None:
     nodes(program, "call_function")[0].meta["val"] = object()
 
 
+def _no_value(program: ExportedProgram) -> None:
+    del nodes(program, "call_function")[0].meta["val"]
+
+
 def _no_such_parameter(program: ExportedProgram) -> None:
     program.graph_signature.input_specs[0].target = "missing"
 
@@ -108,6 +112,7 @@ def _no_parameter(program: ExportedProgram) -> None:
     ("spoil", "message"),
     [
         (_python_function, "not an allowed operator type"),
+        (_no_value, "is missing val field"),
         (_method, "call_method"),
         (_tensor_attribute, "Invalid get_attr type"),
         (_value_of_no_kind, "invalid type <class 'object'>"),
