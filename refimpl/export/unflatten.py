@@ -19,7 +19,7 @@ from torch import fx
 
 from refimpl._torch import is_fx_tracing, pytree, set_bits
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.export.errors import InputMismatch, StructureMismatch
+from refimpl.export.errors import InputMismatch
 from refimpl.export.graph_signature import InputKind
 from refimpl.export.input_contract import InputContract
 from refimpl.export.unflattening.calls import Call, call_tree
@@ -36,7 +36,7 @@ from refimpl.export.unflattening.modules import (
 )
 from refimpl.export.unflattening.signatures import Closing
 from refimpl.export.unlift import Program as CallableProgram
-from refimpl.export.unlift import placed, unlifted_graph
+from refimpl.export.unlift import placed, unlifted_graph, with_keys_in_order
 
 __all__ = ["FlatArgsAdapter", "InterpreterModule", "InterpreterModuleDispatcher", "UnflattenedModule", "unflatten"]
 
@@ -104,8 +104,9 @@ class UnflattenedModule(PrintableModule):
             return leaves
         if received != in_spec:
             if self.flat_args_adapter is None:
-                raise StructureMismatch(received, in_spec)
-            leaves = self._adapted(self.flat_args_adapter, received, leaves)
+                leaves = pytree.tree_leaves(with_keys_in_order(placed_inputs, received, in_spec))
+            else:
+                leaves = self._adapted(self.flat_args_adapter, received, leaves)
         if self.check_input_constraints:
             self._contract.check(leaves)
         return leaves

@@ -134,11 +134,12 @@ def test_keys_of_dicts_may_be_in_another_order() -> None:
             return d["a"] - d["b"]
 
     t = torch.ones(2)
-    runnable = exported(Subtracting(), {"a": t, "b": t})
-    assert runnable({"b": t, "a": t * 3}).tolist() == [2.0, 2.0]
-    for wrong in ({"b": t, "c": t}, {"b": t}, {"b": t, "a": [t]}, {"b": t, "a": t, "c": t}, [t, t]):
-        with pytest.raises(StructureMismatch):
-            runnable(wrong)
+    program = export(Subtracting(), ({"a": t, "b": t},))
+    for runnable in (program.module(), unflatten(program)):
+        assert runnable({"b": t, "a": t * 3}).tolist() == [2.0, 2.0]
+        for wrong in ({"b": t, "c": t}, {"b": t}, {"b": t, "a": [t]}, {"b": t, "a": t, "c": t}, [t, t]):
+            with pytest.raises(StructureMismatch):
+                runnable(wrong)
 
 
 class Colour(enum.Enum):
