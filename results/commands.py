@@ -1,4 +1,4 @@
-"""The commands on results: show, history, triage, compare, gate, export, import, merge, push, migrate, as typer functions.
+"""The commands on results: show, history, triage, compare, gate, export, import, merge, push, migrate, prune, as typer functions.
 
 Exit codes: 0 clean, 1 findings (compare: regressions; gate: closed), 4 a gate whose run measured nothing. Bad input raises
 UsageError, which the command line prints.
@@ -42,6 +42,7 @@ from results.history import (
     speed_history,
 )
 from results.merge import merge as merge_runs
+from results.prune import prune as prune_runs
 from results.queries import bias_findings, case_filter, count_statuses, finding_groups
 from results.render import markdown, one_line
 from results.render import show as show_tables
@@ -56,7 +57,9 @@ FORMATS: Final = ("jsonl", "csv", "dynamo-accuracy", "dynamo-speedup", "markdown
 _SUFFIXES: Final = {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet", ".md": "markdown", ".xml": "junit"}
 _CASES_IN_FULL = 20  # `show GLOB` prints up to so many cases in full, more as a table
 
-DbOption = Annotated[str, typer.Option(help="Results: a SQLite file or a database URL.")]
+DbOption = Annotated[
+    str, typer.Option(help="Results: a SQLite file or a database URL.", envvar="TORCH_ORACLE_DB", show_envvar=True)
+]
 RunOption = Annotated[str, typer.Option(help="Id of the run, or 'latest'.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 AllOption = Annotated[bool, typer.Option("--all", help="Everything: every group, case and status.")]
@@ -458,6 +461,25 @@ def migrate(
     """Bring a database of an older version of torch-oracle up to date. Nothing is done to a current one."""
     with Store.open(db, create=False) as store:
         sys.stdout.write(one_line(f"{store.location} has schema version {DATABASE_VERSION}") + "\n")
+
+
+def prune(
+    older_days: Annotated[int, typer.Option(min=1, help="Remove runs that started more than so many days ago.")],
+    db: DbOption = DEFAULT_DB,
+    trial: Annotated[bool, typer.Option("--trial", help="List the runs, and remove nothing.")] = False,
+) -> None:
+    """Remove old runs, and the programs that only they have.
+
+    Runs that have not ended stay, and so does the newest run of each choice of suites and subjects.
+    """
+    before = datetime.now(timezone.utc) - timedelta(days=older_days)
+    with Store.open(db, create=False) as store:
+        pruned = prune_runs(store, before=before, is_trial=trial)
+        for run_id in pruned.runs:
+            sys.stdout.write(one_line(run_id) + "\n")
+        verb = "would be removed from" if trial else "removed from"
+        text = f"{len(pruned.runs)} runs and {pruned.cases} cases {verb} {store.location}"
+        sys.stdout.write(one_line(text) + "\n")
 
 
 @contextmanager

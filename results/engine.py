@@ -113,7 +113,7 @@ def _open_sqlite(location: Location, path: Path, *, create: bool, read_only: boo
         raise UsageError(
             seen=f"{path} does not exist",
             expected="a results database written by `torch-oracle sweep`",
-            do="run a sweep first, or name the file with --db",
+            do="correct the path, or run a sweep first",
         )
     if not exists and not path.parent.is_dir():
         raise UsageError(

@@ -285,6 +285,11 @@ def tables_of(report: GateReport) -> list[TextTable]:
     note = f"{report.run.recorded} of {report.run.planned} cases recorded; {report.accepted} accepted failures hold"
     if report.unreviewed:
         note += f", {report.unreviewed} of them unreviewed"
+    if not report.accepted and shown and all(p.kind is ProblemKind.UNKNOWN for p in shown):
+        note += (
+            f"\nno case of the baseline is in run {report.run.run_id}, which has other suites, subjects or a selection: "
+            "name the right run with --run (`torch-oracle show --runs` lists them)"
+        )
     if report.known:
         note += f"; {report.known} differ as known issues say"
     if report.timed is not None:

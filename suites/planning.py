@@ -9,10 +9,11 @@ groups; it does not name groups, since only a worker knows them (operators depen
 
 from __future__ import annotations
 
+import difflib
 import functools
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from oracle.deadline import closed_at
@@ -148,6 +149,7 @@ class _Listed:
 
     def __init__(self) -> None:
         self.groups: list[str] | None = None  # all groups, which every part reports
+        self.near: list[str] = []  # groups with names like those that no group has
         self.programs: dict[str, list[dict[str, Any]]] = {}
         self.lost: list[tuple[int, End]] = []  # parts whose worker died
         self.problem: Mapping[str, str] | None = None
@@ -156,6 +158,7 @@ class _Listed:
         self.problem = self.problem or value.get("usage_error")
         if self.problem is None:
             self.groups = value.get("groups", self.groups)
+            self.near = value.get("near", self.near)
             self.programs.update(value["programs"])
 
     def entries(self, order: Order) -> Iterator[dict[str, Any]]:
@@ -163,10 +166,11 @@ class _Listed:
         if self.problem is not None:
             raise UsageError(**self.problem)
         if not self.groups:
+            near = f"did you mean {' or '.join(self.near)}? " if self.near else ""
             raise UsageError(
                 seen=f"no group of suite {order.suite!r} matches {', '.join(order.selection.match) or 'the selection'}",
                 expected="a glob on group or program names, such as 'add' or 'nn.functional.*'",
-                do=f"`torch-oracle list {order.suite}` shows the groups",
+                do=f"{near}`torch-oracle list {order.suite}` shows the groups",
             )
         for group in self.groups:
             yield from self.programs[group]
@@ -290,9 +294,17 @@ def list_groups(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any
     """Task function: the groups of a suite that a selection can want."""
     progress("listing groups")
     try:
-        return {"groups": _suite(payload["suite"]).groups(Selection.from_json(payload["selection"]))}
+        suite, selection = _suite(payload["suite"]), Selection.from_json(payload["selection"])
+        if groups := suite.groups(selection):
+            return {"groups": groups}
+        return {"groups": [], "near": _near(selection.match, suite.groups(replace(selection, match=())))}
     except UsageError as error:
         return {"usage_error": {"seen": error.seen, "expected": error.expected, "do": error.do}}
+
+
+def _near(words: Iterable[str], groups: Sequence[str]) -> list[str]:
+    """The groups whose names are most like the words."""
+    return [name for word in words for name in difflib.get_close_matches(word, groups, n=2, cutoff=0.75)]
 
 
 def list_part(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:

@@ -27,6 +27,11 @@ SeedOption = Annotated[int, typer.Option(min=0, help="Seed of random inputs and 
 DynamicOption = Annotated[bool | None, typer.Option("--dynamic/--static", help="Compile for dynamic or static sizes.")]
 EffectsOption = Annotated[bool, typer.Option("--allow-effects", help="Run a program that writes files, or the like.")]
 SubjectOption = Annotated[str, typer.Option(help=f"Subject; by default the record's, or {DEFAULT_SUBJECT}.")]
-DbOption = Annotated[str, typer.Option(help="Results, for RUN:CASE: a SQLite file or a database URL.")]
+DbOption = Annotated[
+    str,
+    typer.Option(
+        help="Results, for RUN:CASE: a SQLite file or a database URL.", envvar="TORCH_ORACLE_DB", show_envvar=True
+    ),
+]
 BudgetOption = Annotated[float, typer.Option(min=1.0, help="Seconds for the search for a smaller program.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]

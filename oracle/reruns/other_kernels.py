@@ -20,6 +20,7 @@ import contextlib
 import functools
 import itertools
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -132,8 +133,13 @@ def _by_copies(
 @contextlib.contextmanager
 def other_kernels() -> Iterator[None]:
     """Within it, eager uses scalar loops, PyTorch's own matrix products and convolutions, and the math backend of attention."""
-    with torch.backends.mkldnn.flags(enabled=False, allow_tf32=False), sdpa_kernel(SDPBackend.MATH), StridedOperands():
-        yield
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", message="TF32 acceleration on top of oneDNN"
+        )  # the flag is set to what it was
+        flags = torch.backends.mkldnn.flags(enabled=False, allow_tf32=False)
+        with flags, sdpa_kernel(SDPBackend.MATH), StridedOperands():
+            yield
 
 
 def scalar_loops() -> StridedOperands:

@@ -104,6 +104,7 @@ def test_an_accepted_case_that_is_not_planned_closes_the_gate():
     report = gated([fabricate.record(fabricate.case("other/f"))], accepted())
     assert kinds(report) == [ProblemKind.UNKNOWN]
     assert report.problems[0].line == 7
+    assert "name the right run with --run" in tables_of(report)[0].note  # none of the accepted cases is in the run
 
 
 def test_a_run_that_planned_nothing_or_died_planning_closes_the_gate():

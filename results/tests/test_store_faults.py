@@ -253,7 +253,7 @@ def test_somebody_else_s_database_is_refused(tmp_path: Path):
 
 def test_an_absent_file_is_made_only_by_a_writer_that_may_create_it(tmp_path: Path):
     path = tmp_path / "results.db"
-    assert "run a sweep first" in open_message(path, create=False)
+    assert "correct the path, or run a sweep first" in open_message(path, create=False)
     assert "run a sweep first" in open_message(path, read_only=True)
     assert not path.exists()
     assert "mkdir -p" in open_message(tmp_path / "absent" / "results.db")

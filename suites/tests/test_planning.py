@@ -14,7 +14,7 @@ from oracle.isolate import Completed, Died, End, Pool, Task, TaskResult
 from oracle.program import Program
 from oracle.program.build import ProgramLoadError, instantiate
 from suites.base import Selection
-from suites.planning import PARTS, Order, Shard, make_plan, make_plans
+from suites.planning import PARTS, Order, Shard, list_part, make_plan, make_plans
 from suites.registry import load_suite
 
 
@@ -196,6 +196,16 @@ def test_workers_in_one_pass_plan_what_each_suite_lists_in_its_order() -> None:
 def test_a_name_listed_twice_is_an_error_of_ours() -> None:
     with pytest.raises(InternalError, match="a/1"):
         plan_of(StandInPool({"a": ["a/1", "a/1"]}))
+
+
+def test_a_misspelt_group_is_told_with_one_that_is_like_it() -> None:
+    class Pool(StandInPool):
+        def _end(self, task: Task) -> End:
+            return Completed(value=list_part(task.payload, lambda stage: None), wall_s=0.0)
+
+    selection = Selection(match=("clsoure_tensor",))
+    with pytest.raises(UsageError, match=r"did you mean closure_tensor\? `torch-oracle list features`"):
+        make_plan("features", selection, subjects=["eager"], pool=cast("Any", Pool({})))
 
 
 def test_a_selection_without_groups_or_programs_is_refused() -> None:
