@@ -27,6 +27,7 @@ from oracle.program.inputs import contiguous_stride
 DTYPES: Mapping[str, torch.dtype] = {
     short_name(dtype): dtype for dtype in (*in_order(ARITHMETIC_FLOATS), *in_order(ARITHMETIC_INTEGERS), torch.bool)
 }
+_LONG_NAMES = {str(dtype).removeprefix("torch."): name for name, dtype in DTYPES.items()}  # "float32": "f32"
 _SHARED = ("f32", "f16", "bf16")
 SIZES = (
     1,
@@ -152,7 +153,8 @@ def _parse(part: str, text: str) -> Spec:
             return NumberSpec(name=name, kind="constant", value=ast.literal_eval(rest))
         except (ValueError, SyntaxError) as error:
             raise _bad(text, repr(part), "DTYPE[SIZES], int LOW..HIGH, float, or a constant") from error
-    dtypes = tuple(dtype.strip() for dtype in tensor["dtypes"].split("|"))
+    given = [dtype.strip() for dtype in tensor["dtypes"].split("|")]
+    dtypes = tuple(_LONG_NAMES.get(dtype, dtype) for dtype in given)
     for dtype in dtypes:
         if dtype not in DTYPES and not (dtype == "dtype" and len(dtypes) == 1):
             raise _bad(text, f"dtype {dtype!r} of {name}", f"one of {', '.join(DTYPES)}, or dtype")

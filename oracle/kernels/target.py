@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import inspect
 import sys
@@ -31,9 +32,11 @@ def load_function(target: str, option: str, *, emulated: bool) -> Callable[..., 
         module = _load(path, option)
     if not hasattr(module, name):
         functions = [n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__]
+        near = difflib.get_close_matches(name, functions, n=2)
         raise UsageError(
             seen=f"{option} {target!r}: {path.name} defines no {name!r}",
-            expected=f"one of its functions: {', '.join(functions) or 'it has none'}", do="correct the name",
+            expected=f"one of its functions: {', '.join(functions) or 'it has none'}",
+            do=f"did you mean {' or '.join(near)}?" if near else "correct the name",
         )  # fmt: skip
     found = getattr(module, name)
     if is_kernel(found):

@@ -145,6 +145,7 @@ def test_inputs_may_come_from_a_function_and_dynamo_is_not_loaded(capsys: pytest
 
 BAD = [
     (["planted.py:nix", "planted.py:relu"], "planted.py defines no 'nix'"),
+    (["planted.py:identty", "planted.py:relu"], "did you mean identity?"),
     (["nowhere.py:f", "planted.py:relu"], "no file"),
     (["planted.py", "planted.py:relu"], "expected: FILE.py:NAME"),
     (["planted.py:NOT_A_FUNCTION", "planted.py:relu"], "a int"),
@@ -206,7 +207,7 @@ def test_drawn_arguments_are_made_again_from_their_seed() -> None:
 
 
 def test_strides_dtypes_and_special_values_are_drawn() -> None:
-    specs = parse_inputs("x: f32|f16|bf16[M, N]")
+    specs = parse_inputs("x: float32|f16|bfloat16[M, N]")
     drawn = [draw(specs, random.Random(i), largest=4096).arguments[0] for i in range(200)]
     tensors = [argument for argument in drawn if isinstance(argument, DrawnTensor)]
     assert {argument.dtype for argument in tensors} == {"f32", "f16", "bf16"}
