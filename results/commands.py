@@ -189,6 +189,8 @@ def compare(
 ) -> None:
     """Compare two runs case by case. Exits 1 for new failures, missing rows and rows no longer compared."""
     with _opened(base) as (base_store, base_run), _opened(head) as (head_store, head_run):
+        if base_run.run_id == head_run.run_id:
+            sys.stderr.write(one_line(f"note: {base} and {head} are the same run, {head_run.run_id}") + "\n")
         comparison = comparing.compare_runs(
             base_store, head_store, base_run=base_run, head_run=head_run, history=speed_history(base_store, base_run)
         )

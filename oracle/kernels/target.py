@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib.util
 import inspect
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from oracle.errors import UsageError
+from oracle.program.user_file import package_of
 from oracle.subjects.refimpl_kernels import is_kernel, triton_emulated
 
 
@@ -58,14 +60,18 @@ def _load(path: Path, option: str) -> Any:
     """Import the file once as a module. Its folder is added to the import path."""
     if path in _MODULES:
         return _MODULES[path]
-    # files of one name in two folders are two modules
-    spec = importlib.util.spec_from_file_location(f"kernel_file_{len(_MODULES)}_{path.stem}", path)
+    root, package = package_of(path, _tree(path))
+    # files of one name in two folders are two modules; relative imports are those of the file's package
+    name = ".".join([*package, f"kernel_file_{len(_MODULES)}_{path.stem}"])
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(seen=f"{option} {path}", expected="a Python file (.py)", do="correct the path")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
     if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
+        sys.path.append(str(path.parent))
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -75,6 +81,13 @@ def _load(path: Path, option: str) -> Any:
         ) from error  # fmt: skip
     _MODULES[path] = module
     return module
+
+
+def _tree(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return ast.Module(body=[], type_ignores=[])  # the import says what is wrong with it
 
 
 def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:

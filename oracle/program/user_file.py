@@ -76,7 +76,7 @@ def program_of_file(
     """
     asked = _parsed(target, inputs)
     tree = _tree(asked.path)
-    root, package = _package(asked.path, tree)
+    root, package = package_of(asked.path, tree)
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))  # the file may import its neighbours or its package; child processes inherit it
     if (folder := str(asked.path.parent.resolve())) not in sys.path:
@@ -127,7 +127,7 @@ def _tree(path: Path) -> ast.Module:
         ) from error
 
 
-def _package(path: Path, tree: ast.Module) -> tuple[Path, list[str]]:
+def package_of(path: Path, tree: ast.Module) -> tuple[Path, list[str]]:
     """The folder to import from, and the package of the file: for `src/net/blocks/mlp.py`, `src` and ["net", "blocks"].
 
     A folder is of a package if it has an `__init__.py`, or if a relative import of the file reaches it.
@@ -218,7 +218,7 @@ def _top_level(tree: ast.Module) -> dict[str, ast.AST]:
 
 def _is_module(asked: UserFile, tree: ast.Module) -> bool:
     """Whether a name that the file assigns or imports is an nn.Module. Runs the file in a forked process."""
-    source = _source(asked.path, tree, _package(asked.path, tree)[1]) + f"\n\nprogram = lambda: {asked.name}\n"
+    source = _source(asked.path, tree, package_of(asked.path, tree)[1]) + f"\n\nprogram = lambda: {asked.name}\n"
     program = Program(name=asked.path.name, source=source)
     return _answered(lambda: {"is_module": _kind(program)}, program, asked)["is_module"]
 

@@ -143,6 +143,14 @@ def test_inputs_may_come_from_a_function_and_dynamo_is_not_loaded(capsys: pytest
     assert (code, "4 cases" in capsys.readouterr().out) == (0, True)
 
 
+def test_a_launcher_in_a_package_has_relative_imports(tmp_path: Path) -> None:
+    package = tmp_path / "kernels_of_a_package"
+    package.mkdir()
+    (package / "sizes.py").write_text("BLOCK = 64\n")
+    (package / "norm.py").write_text("from .sizes import BLOCK\n\n\ndef launcher(x):\n    return BLOCK\n")
+    assert load_function(f"{package}/norm.py:launcher", "--reference", emulated=False)(None) == 64
+
+
 BAD = [
     (["planted.py:nix", "planted.py:relu"], "planted.py defines no 'nix'"),
     (["planted.py:identty", "planted.py:relu"], "did you mean identity?"),

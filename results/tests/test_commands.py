@@ -282,6 +282,13 @@ def test_compare_of_a_run_with_itself_is_clean_and_a_slowdown_fails_only_when_as
     run("compare", slow, fast, "--fail-on-slower")
 
 
+def test_compare_of_a_run_with_itself_says_so(base: Path, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(typer.Exit) as ended:
+        commands.compare(str(base), f"{base}#run-1")
+    assert ended.value.exit_code == 0
+    assert "are the same run, run-1" in capsys.readouterr().err
+
+
 def test_compare_takes_a_run_of_a_database(base: Path):
     with Store.open(base, create=False) as store:
         fabricate.write_run(store, [fabricate.record(fabricate.case("add/float32/0"))], run_id="run-2")
