@@ -37,7 +37,7 @@ from oracle.localisation.report import Localisation
 from oracle.localisation.search import Questions
 from oracle.program import Program
 from oracle.program.build import instantiate
-from oracle.program.user_file import TARGET
+from oracle.program.user_file import TARGET, package_of
 from oracle.subjects.registry import resolve
 from oracle.subjects.spec import SubjectSpec
 from oracle.symptom import symptom_of
@@ -241,18 +241,19 @@ def _is_literal(text: str) -> bool:
 
 
 def _neighbours(source: str, asked: Target) -> Iterator[str]:
-    """Modules that a user's program imports from the folder of its file."""
+    """Modules that a user's program imports from the folder of its file, or from its package."""
     named = TARGET.match(asked.words[0])
     if named is None:
         return
-    folder = str(Path(named["file"]).resolve().parent)
+    file = Path(named["file"]).resolve()
+    root, _ = package_of(file, ast.parse(file.read_bytes()))
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         else:
             names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
         for name in {name.partition(".")[0] for name in names}:
-            if PathFinder.find_spec(name, [folder]) is not None:
+            if PathFinder.find_spec(name, [str(root), str(file.parent)]) is not None:
                 yield name
 
 

@@ -173,7 +173,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise UsageError(
             seen=f"{path}: {error}",
             expected="a JSON file as torch-oracle wrote it",
-            do="restore it from a backup, or use another directory",
+            do="restore it from a backup, or use another directory" if path.exists() else "check the path",
         ) from error
     if not isinstance(data, dict):
         raise UsageError(

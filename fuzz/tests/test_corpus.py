@@ -139,3 +139,11 @@ def test_the_long_script_is_beside_a_short_one_only(tmp_path: Path) -> None:
 
 def _scripts(directory: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in (directory / "findings").glob("*.py")}
+
+
+def test_a_missing_file_and_a_damaged_one_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="check the path"):
+        read_json(tmp_path / "none.json")
+    (tmp_path / "damaged.json").write_text("{")
+    with pytest.raises(UsageError, match="restore it from a backup"):
+        read_json(tmp_path / "damaged.json")

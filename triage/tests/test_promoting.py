@@ -11,8 +11,11 @@ import torch
 from oracle.cli import run
 from oracle.errors import UsageError
 from oracle.known.ledger import load_ledger
+from oracle.program import Program
+from oracle.subjects.registry import resolve
 from oracle.verdict import Status, Verdict
-from triage.promoting import promote
+from triage.promoting import _neighbours, promote
+from triage.target import Target
 
 _WRONG = "fuzz.tests.planted_bugs:integer_value"  # gives another number than bitwise_xor
 _MODEL = '''
@@ -111,3 +114,16 @@ def test_a_program_that_agrees_is_kept_as_a_regression_under_an_id_of_its_own(
     with pytest.raises(UsageError, match=r"another process says so.*in a process of its own"):
         _asked(fixed=True)
     assert (folder / "own.toml").read_text() == text
+
+
+def test_modules_of_the_files_package_are_named_as_its_neighbours(tmp_path: Path) -> None:
+    package = tmp_path / "net_of_a_promoted_file"
+    package.mkdir()
+    for name in ("__init__.py", "config.py"):
+        (package / name).touch()
+    (package / "model.py").write_text("import torch\nfrom .config import WIDTH\n")
+    source = "import torch\nfrom net_of_a_promoted_file.config import WIDTH\n"
+    asked = Target(
+        name="m", program=Program(name="m", source=source), subject=resolve("dynamo"), words=(f"{package}/model.py:f",)
+    )
+    assert list(_neighbours(source, asked)) == [package.name]
