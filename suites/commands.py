@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import sys
@@ -11,7 +12,7 @@ from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -275,6 +276,12 @@ def _rows(what: str, selection: Selection) -> list[dict[str, str]]:
             for entry in SUITES.values()
             for tag, text in entry.tags.items()
         ]
+    if what not in SUITES and (near := difflib.get_close_matches(what, ("suites", "subjects", "tags"), n=1)):
+        raise UsageError(
+            seen=f"list {what}",
+            expected="suites, subjects, tags, or the name of a suite",
+            do=f"did you mean {near[0]}?",
+        )
     entry = find_suite(what)
     task = Task(
         key="groups",
@@ -290,4 +297,10 @@ def _rows(what: str, selection: Selection) -> list[dict[str, str]]:
         raise UsageError(
             seen=f"listing {what!r} ended as {result.end}", expected="a list of groups", do="see the text above"
         )
-    return [{"group": str(group)} for group in result.end.value["groups"]]  # type: ignore[union-attr]
+    value = cast("dict[str, Any]", result.end.value)
+    if "usage_error" in value:
+        raise UsageError(**value["usage_error"])
+    if not value["groups"] and selection.match:
+        near = f"; did you mean {' or '.join(value['near'])}?" if value["near"] else ""
+        sys.stderr.write(f"no group of suite {entry.name!r} matches {', '.join(selection.match)}{near}\n")
+    return [{"group": str(group)} for group in value["groups"]]

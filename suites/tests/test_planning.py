@@ -14,7 +14,8 @@ from oracle.isolate import Completed, Died, End, Pool, Task, TaskResult
 from oracle.program import Program
 from oracle.program.build import ProgramLoadError, instantiate
 from suites.base import Selection
-from suites.planning import PARTS, Order, Shard, list_part, make_plan, make_plans
+from suites.commands import list_
+from suites.planning import PARTS, Order, Shard, list_groups, list_part, make_plan, make_plans
 from suites.registry import load_suite
 
 
@@ -213,3 +214,29 @@ def test_a_selection_without_groups_or_programs_is_refused() -> None:
         plan_of(StandInPool({}))
     with pytest.raises(UsageError, match="none with a program"):
         plan_of(StandInPool({"a": []}))
+
+
+def test_list_tells_a_misspelt_word_and_a_suite_that_needs_an_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Here:
+        """Runs the task of `list` in this process."""
+
+        def __init__(self, **options: Any) -> None: ...
+        def __enter__(self) -> Here:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+        def run(self, tasks: list[Task]) -> list[TaskResult]:
+            end = Completed(value=list_groups(tasks[0].payload, lambda stage: None), wall_s=0.0)
+            return [TaskResult(task=tasks[0], end=end, worker_pid=1, tasks_before=0)]
+
+    monkeypatch.setattr("suites.commands.Pool", Here)
+    with pytest.raises(UsageError, match="did you mean subjects"):
+        list_("subjcts")
+    with pytest.raises(UsageError, match="--recording FILE"):
+        list_("recorded")
+    list_("features", match=["clsoure_tensor"])
+    assert (
+        "no group of suite 'features' matches clsoure_tensor; did you mean closure_tensor?" in capsys.readouterr().err
+    )
