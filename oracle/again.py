@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, cast
 
+from oracle.costs import Precision, duration_class, imprecise
 from oracle.deadline import closed_at, is_over
 from oracle.isolate import Completed, Task, TaskPool, TaskResult
 from oracle.records import Measurements
@@ -34,16 +35,25 @@ def is_timed(result: TaskResult) -> bool:
 
 
 def measured_again(
-    judged: Sequence[TaskResult], pool: TaskPool, processes: int, *, cache: str | None, deadline: float | None
+    judged: Sequence[TaskResult],
+    pool: TaskPool,
+    processes: int,
+    *,
+    cache: str | None,
+    deadline: float | None,
+    precision: Precision | None = None,
 ) -> Iterator[TaskResult]:
     """The results, with the measurements of `processes` further processes instead of those of the process that judged.
 
-    `cache`: folder for Inductor's caches. A process that dies or does not end adds nothing. At the deadline, results whose
-    processes have not all ended are left out: a resumed run measures these cases again.
+    `cache`: folder for Inductor's caches. A process that dies or does not end adds nothing. With `precision`, cases that are not
+    measured so precisely go on in further processes. At the deadline, results whose processes have not all ended are left out: a
+    resumed run measures these cases again.
     """
     found: dict[str, list[Measurements]] = {result.task.key: [] for result in judged}
-    for number in range(1, processes + 1):
-        tasks = [_task(result.task, number, cache) for result in judged]
+    waiting, number = list(judged), 0
+    while waiting:
+        number += 1
+        tasks = [_task(result.task, number, cache) for result in waiting]
         with closed_at(deadline, pool.run(tasks)) as results:
             for result in results:
                 if isinstance(result.end, Completed):
@@ -51,11 +61,28 @@ def measured_again(
                     found[result.task.key].append(Measurements(**value["measurements"]))
         if is_over(deadline):
             return
-    for result in judged:
-        end = cast("Completed", result.end)
-        value = cast("dict[str, Any]", end.value)
-        measurements = together(Measurements(**value["measurements"]), found[result.task.key])
-        yield replace(result, end=replace(end, value={**value, "measurements": asdict(measurements)}))
+        if number < processes:
+            continue
+        going_on = _imprecise(found, precision) if precision is not None and number < precision.most else set()
+        for result in waiting:
+            if result.task.key not in going_on:
+                yield _measured(result, found[result.task.key])
+        waiting = [result for result in waiting if result.task.key in going_on]
+
+
+def _imprecise(found: Mapping[str, Sequence[Measurements]], precision: Precision) -> set[str]:
+    runs = {key: [cost for one in measured for cost in one.costs] for key, measured in found.items()}
+    seconds = {key: [one.subject_s for one in measured if one.subject_s] for key, measured in found.items()}
+    classes = {key: duration_class(statistics.median(times) if times else None) for key, times in seconds.items()}
+    return imprecise(runs, classes, precision)
+
+
+def _measured(result: TaskResult, again: Sequence[Measurements]) -> TaskResult:
+    """The result of the process that judged, with the measurements of the others."""
+    end = cast("Completed", result.end)
+    value = cast("dict[str, Any]", end.value)
+    measurements = together(Measurements(**value["measurements"]), again)
+    return replace(result, end=replace(end, value={**value, "measurements": asdict(measurements)}))
 
 
 def together(judged: Measurements, again: Sequence[Measurements]) -> Measurements:

@@ -64,6 +64,10 @@ class CaseOptions:
     speed: bool = False  # measure speed, compile times and memory if the case passes
     speed_budget_s: float = 1.0  # of all processes together
     speed_processes: int = 1  # 1: the process that judges also measures; more: others measure (`measure_case_again`)
+    speed_precision: float | None = (
+        None  # add processes until each cost is known so precisely (`oracle.costs.Precision`)
+    )
+    speed_most_processes: int = 0  # with speed_precision
     device: str = "cpu"
 
 

@@ -16,6 +16,7 @@ from typing import Any, cast
 from typing_extensions import assert_never
 
 from oracle.again import is_timed, measured_again, run_again
+from oracle.costs import Precision
 from oracle.deadline import closed_at, is_over
 from oracle.isolate import START_UP, Completed, Died, Failed, OutOfMemory, Task, TaskPool, TaskResult, TimedOut
 from oracle.known.ledger import Ledger
@@ -129,10 +130,20 @@ def execute(
     )  # fmt: skip
     tasks = [_task(case, subjects[case.subject], limits, options, (case_limits or {}).get(case.name)) for case in cases]
     processes = options.get("speed_processes", 1) if options.get("speed") else 1
+    wanted = options.get("speed_precision")
+    precision = Precision(half_width=wanted, most=options["speed_most_processes"]) if wanted else None
     try:
         late: list[tuple[Task, TimedOut]] = []
         for batch in [tasks] if processes == 1 else _batches(tasks):
-            late += _run_batch(batch, pool, records, processes=processes, speed_cache=speed_cache, deadline=deadline)
+            late += _run_batch(
+                batch,
+                pool,
+                records,
+                processes=processes,
+                precision=precision,
+                speed_cache=speed_cache,
+                deadline=deadline,
+            )
         _confirm(late, pool, records, deadline)
         records.run_failed_again(pool, deadline)
     finally:
@@ -147,6 +158,7 @@ def _run_batch(
     records: _RecordsState,
     *,
     processes: int,
+    precision: Precision | None,
     speed_cache: str | None,
     deadline: float | None,
 ) -> list[tuple[Task, TimedOut]]:
@@ -166,7 +178,9 @@ def _run_batch(
             else:
                 records.take(result)
     if judged and not is_over(deadline):
-        for result in measured_again(judged, pool, processes, cache=speed_cache, deadline=deadline):
+        for result in measured_again(
+            judged, pool, processes, cache=speed_cache, deadline=deadline, precision=precision
+        ):
             records.take(result)
     return late
 

@@ -83,6 +83,14 @@ _SpeedProcesses = Annotated[
         help="Fresh processes that time each case; 1: only the one that judges it. A verdict on a change needs several."
     ),
 ]
+_SpeedPrecision = Annotated[
+    float | None,
+    typer.Option(
+        metavar="PERCENT",
+        help="Time each case in more processes until the 95 % interval of its speedup is at most so many percent to each side.",
+    ),
+]
+_SpeedMostProcesses = Annotated[int, typer.Option(help="With --speed-precision: most processes that time a case.")]
 _Recording = Annotated[
     Path | None, typer.Option(help="With --suite recorded: the file that `torch-oracle record` wrote.")
 ]
@@ -129,6 +137,8 @@ def sweep(
     speed: _Speed = False,
     speed_budget: _SpeedBudget = 1.0,
     speed_processes: _SpeedProcesses = 3,
+    speed_precision: _SpeedPrecision = None,
+    speed_most_processes: _SpeedMostProcesses = 20,
     rerun: _Rerun = 0,
     executor: ExecutorOption = LOCAL,
     ray_address: RayAddressOption = None,
@@ -159,7 +169,8 @@ def sweep(
 _EXECUTION = ("executor", "ray_address", "ray_resources", "ray_slots", "on_hang", "on_hang_timeout")
 _REQUEST = (
     "suite", "subject", "subjects_file", "match", "tag", "dtype", "direction", "max_samples", "recording", "shard", "device",
-    "time", "case_timeout", "memory", "threads", "speed", "speed_budget", "speed_processes", "rerun", "known",
+    "time", "case_timeout", "memory", "threads", "speed", "speed_budget", "speed_processes", "speed_precision",
+    "speed_most_processes", "rerun", "known",
 )  # fmt: skip
 
 

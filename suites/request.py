@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -131,7 +132,8 @@ def make_request(
     *, suite: str | None, subject: str | None, subjects_file: Path | None, match: list[str] | None, tag: list[str] | None,
     dtype: str | None, direction: str | None, max_samples: int | None, shard: str, device: str, time: str | None,
     case_timeout: float, memory: float, workers: int | None, threads: int, speed: bool, speed_budget: float,
-    speed_processes: int = 1, rerun: int = 0, known: str = BUILT_IN, recording: Path | None = None,
+    speed_processes: int = 1, speed_precision: float | None = None, speed_most_processes: int = 20,
+    rerun: int = 0, known: str = BUILT_IN, recording: Path | None = None,
 ) -> SweepRequest:  # fmt: skip
     """Check every option before anything is written."""
     is_quick = suite is None and not match and not tag and max_samples is None
@@ -157,6 +159,7 @@ def make_request(
         {"--case-timeout": case_timeout, "--memory": memory, "--speed-budget": speed_budget, "--threads": threads},
         speed_processes=speed_processes, rerun=rerun, max_samples=max_samples,
     )  # fmt: skip
+    _check_precision(speed_precision, most=speed_most_processes, speed=speed, processes=speed_processes)
     _check_workers(workers)
     chosen = tuple(resolve(name, subjects_file=subjects_file) for name in split_names(subject)) if subject else None
     check_distinct_names([spec.name for spec in chosen or ()])
@@ -173,6 +176,7 @@ def make_request(
             "speed_budget_s": speed_budget,
             "speed_processes": speed_processes,
             "device": device,
+            **_precision(speed_precision, most=speed_most_processes),
         },
         workers=workers or (1 if speed else available_cores()),
         threads=threads,
@@ -226,6 +230,30 @@ def _check_numbers(positive: Mapping[str, float], *, speed_processes: int, rerun
         )
     if max_samples is not None and max_samples < 1:
         raise UsageError(seen=f"--max-samples {max_samples}", expected="at least 1", do="leave it out for all samples")
+
+
+def _precision(percent: float | None, *, most: int) -> dict[str, Any]:
+    """The options that say how precisely speed is measured; none where --speed-precision is not given."""
+    if percent is None:
+        return {}
+    return {"speed_precision": math.log1p(percent / 100), "speed_most_processes": most}
+
+
+def _check_precision(percent: float | None, *, most: int, speed: bool, processes: int) -> None:
+    if percent is None:
+        return
+    if not speed or not 0 < percent < math.inf:
+        raise UsageError(
+            seen=f"--speed-precision {percent:g}{'' if speed else ' without --speed'}",
+            expected="--speed, and percent above 0",
+            do="for example: --speed --speed-precision 2",
+        )
+    if processes < 2 or not processes <= most <= MOST_PROCESSES:
+        raise UsageError(
+            seen=f"--speed-precision with --speed-processes {processes} and --speed-most-processes {most}",
+            expected=f"2 <= processes <= most <= {MOST_PROCESSES}: one process does not show how much processes differ",
+            do="raise the smaller one",
+        )
 
 
 def _check_workers(workers: int | None) -> None:

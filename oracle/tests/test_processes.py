@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from oracle.again import measured_again, together
+from oracle.costs import Precision, imprecise
 from oracle.isolate import Completed, Pool, Task, TaskResult
 from oracle.measure import paired_blocks
 from oracle.program import Program
@@ -145,3 +147,56 @@ def _measurements(result: TaskResult) -> Measurements:
     assert isinstance(result.end, Completed)
     value: Any = result.end.value
     return Measurements(**value["measurements"])
+
+
+def result_of(key: str, measured: Measurements) -> TaskResult:
+    task = Task(key=key, function="-", payload={}, group="g", timeout_s=1, memory_bytes=1)
+    value = {"verdict": {"status": "pass"}, "measurements": asdict(measured)}
+    return TaskResult(task=task, end=Completed(value=value, wall_s=0.0), worker_pid=0, tasks_before=0)
+
+
+class MadeUpPool:
+    """Measures cases whose cost varies by as much as their name says, with another one in each process."""
+
+    def __init__(self, *, dies: str = "") -> None:
+        self.rounds: list[list[str]] = []
+        self._dies = dies
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[TaskResult]:
+        self.rounds.append([task.key for task in tasks])
+        sign = 1 if len(self.rounds) % 2 else -1
+        for task in tasks:
+            if task.key != self._dies:
+                yield result_of(task.key, replace(AGAIN, costs=((sign * float(task.key),),)))
+
+
+def test_cases_that_vary_are_timed_in_more_processes_and_steady_ones_are_not():
+    judged = [result_of(key, JUDGED) for key in ("0.001", "0.002", "0.003", "0.03", "0.9")]
+    pool: Any = MadeUpPool()
+    precision = Precision(half_width=0.02, most=12)
+    found = {
+        result.task.key: len(_measurements(result).costs)
+        for result in measured_again(judged, pool, 3, cache=None, deadline=None, precision=precision)
+    }
+    assert [found[key] for key in ("0.001", "0.002", "0.003")] == [3, 3, 3]
+    assert 3 < found["0.03"] < found["0.9"] == 12
+    assert pool.rounds[3] == ["0.03", "0.9"]
+    assert sum(map(len, pool.rounds)) == sum(found.values())
+
+
+def test_a_case_whose_processes_all_die_does_not_go_on_for_ever():
+    judged = [result_of(key, JUDGED) for key in ("0.001", "0.9")]
+    pool: Any = MadeUpPool(dies="0.9")
+    precision = Precision(half_width=0.02, most=12)
+    found = list(measured_again(judged, pool, 3, cache=None, deadline=None, precision=precision))
+    assert len(pool.rounds) == 3
+    assert [_measurements(result).costs for result in found] == [((0.001,), (-0.001,), (0.001,)), JUDGED.costs]
+
+
+def test_processes_that_agree_by_chance_are_not_taken_for_precise():
+    noisy = {f"noisy {i}": [(0.05 * sign,) for sign in (1, -1, 1, -1)] for i in range(4)}
+    runs = {**noisy, "agrees": [(0.0,)] * 4}
+    classes = dict.fromkeys(runs, "")
+    assert imprecise(runs, classes, Precision(half_width=0.02, most=20)) == set(runs)
+    assert imprecise(runs, classes, Precision(half_width=0.02, most=4)) == set()
+    assert imprecise(runs, classes, Precision(half_width=0.2, most=20)) == set()

@@ -19,9 +19,10 @@ from typing import Any, Final
 import numpy as np
 import ruptures
 
+from oracle.costs import Run
 from results.speed.costs import CostTable
 from results.speed.noise import learn_noise
-from results.speed.samples import Run, SpeedCase, centres
+from results.speed.samples import SpeedCase, centres
 from results.speed.verdicts import LEAST
 
 _SHORTEST: Final = 2  # runs of a segment

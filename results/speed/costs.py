@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from results.speed.samples import Run, SpeedCase, centre_of
+from oracle.costs import Run, centre_of
+from results.speed.samples import SpeedCase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,11 @@ from operator import attrgetter
 from statistics import fmean
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from oracle.costs import Run, duration_class
 from oracle.records import Measurements
 from results.speed.counts import judge_count
 from results.speed.noise import ASSUMED, Variance
-from results.speed.samples import Run, SpeedCase, centres, duration_class, log_costs
+from results.speed.samples import SpeedCase, centres, log_costs
 from results.speed.verdicts import Judgement, SpeedVerdict, Verdicts, Word, judge_speed
 
 Quantity: TypeAlias = Literal["speed", "compile time", "peak memory"]
