@@ -49,7 +49,7 @@ class AcceptedFailure:
 def read_baseline(path: Path) -> dict[str, AcceptedFailure]:
     """The accepted failures by case id. Raises UsageError with the line number for an invalid line."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # editors on Windows write a mark first
     except FileNotFoundError as error:
         raise UsageError(
             seen=f"{path} does not exist",

@@ -293,9 +293,24 @@ def _run_of_days_ago(store: Store, head: RunInfo, days: int) -> RunInfo:
             expected="an earlier run to compare with",
             do="name one with --base DB#RUN",
         )
-    limit = datetime.fromisoformat(head.started_at) - timedelta(days=days)
-    old = [one for one in alike if datetime.fromisoformat(one.started_at) <= limit]
+    if (began := _moment(head.started_at)) is None:
+        raise UsageError(
+            seen=f"run {head.run_id}, which began at {head.started_at!r}",
+            expected="a date and time in ISO 8601, to find a run of a week before",
+            do="name one with --base DB#RUN",
+        )
+    limit = began - timedelta(days=days)
+    old = [one for one in alike if (moment := _moment(one.started_at)) is not None and moment <= limit]
     return old[-1] if old else alike[0]
+
+
+def _moment(text: str) -> datetime | None:
+    """The time that a run says it began; None for other text, which imported records may have. In UTC where it names no zone."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
 def _check_budgets(base: str | None, slower: float | None, compile_slower: float | None) -> None:

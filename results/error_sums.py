@@ -48,13 +48,21 @@ def sums_of_run(connection: sa.Connection, run_id: str, *, recorded: int) -> Sum
     """The sums of a run that has so many records: the kept ones, if they are of as many."""
     number = connection.execute(sa.select(RUNS.c.run).where(RUNS.c.run_id == run_id)).scalar()
     kept = connection.execute(sa.select(META.c.value).where(META.c.key == f"{_KEY}{number}")).scalar()
-    read = json.loads(kept) if kept else {}
-    if read.get("run") != run_id or read.get("records") != recorded:
-        return added_sums(connection, CASES.c.run == number)
-    sums, cases = {}, {}
-    for key, count, *fields in read["sums"]:
-        sums[tuple(key)] = BiasSum(dtype=key[-1], **dict(zip(_NUMBERS, fields, strict=True)))
-        cases[tuple(key)] = count
+    return _read(kept, run_id, recorded) or added_sums(connection, CASES.c.run == number)
+
+
+def _read(kept: str | None, run_id: str, recorded: int) -> Sums | None:
+    """Kept sums; None if they are of other records, or damaged."""
+    try:
+        read = json.loads(kept or "{}")
+        if (read.get("run"), read.get("records")) != (run_id, recorded):
+            return None
+        sums, cases = {}, {}
+        for key, count, *fields in read["sums"]:
+            sums[tuple(key)] = BiasSum(dtype=key[-1], **dict(zip(_NUMBERS, fields, strict=True)))
+            cases[tuple(key)] = count
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return None
     return sums, cases
 
 

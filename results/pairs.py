@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import sqlalchemy as sa
 
+from oracle.errors import UsageError
 from oracle.verdict import Status
 from results.changes import NOT_PLANNED, RowText
 from results.engine import attached, reading
@@ -174,11 +175,23 @@ def _joined(connection: sa.Connection, base: RunInfo, head: RunInfo, *, schema: 
         connection.execute(sa.text(_COUNT_SQL.format(where, which)), {which: ids[which]}).scalar_one()
         for where, which in ((schema, "base"), ("", "head"))
     ]
+    for run, count in zip((base, head), planned, strict=True):
+        _check_is_there(run, count)
     alike = planned[0] - differing
     yield alike
     if alike + in_both < planned[1]:
         for row in _blocks(connection, _NEW_SQL.format(schema), ids):
             yield None, _compared(row, head)
+
+
+def _check_is_there(run: RunInfo, found: int) -> None:
+    """Raise UsageError if cases of a run are gone that were there when the comparison began: they would seem to be missing."""
+    if found < run.planned:
+        raise UsageError(
+            seen=f"{found} of the {run.planned} planned cases of run {run.run_id}: others were deleted meanwhile",
+            expected="a run that stays while it is compared",
+            do="compare again, with a run that `torch-oracle show --runs` lists",
+        )
 
 
 def _blocks(connection: sa.Connection, query: str, parameters: dict[str, str]) -> Iterator[Sequence[Any]]:
@@ -215,9 +228,12 @@ def compared_rows(store: Store, run: RunInfo) -> Iterator[ComparedRow]:
             .where(*planned_in(run))
             .order_by(case_id)
         )
+        found = 0
         for block in connection.execution_options(yield_per=BLOCK).execute(query).partitions():
             for row in block:
+                found += 1
                 yield _compared(row, run)
+        _check_is_there(run, found)
 
 
 # --------------------------------------------------------------------------------------------------------- measurements

@@ -40,7 +40,7 @@ def read_owners(path: Path) -> Owners:
     Raises UsageError for a file that cannot be read, and with its number for a line that has no owner.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # editors on Windows write a mark first
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             seen=f"{path}: {error}", expected="a readable UTF-8 text file", do="correct --owners"

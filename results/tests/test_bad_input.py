@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -18,6 +19,7 @@ from oracle.errors import InternalError, UsageError
 from oracle.records import PlannedCase
 from oracle.verdict import Status
 from results import commands
+from results.compare import compare_runs
 from results.engine import ServerGoneError
 from results.html.commands import report
 from results.store import Store, StoreTransaction
@@ -63,6 +65,26 @@ def test_a_run_without_rows_compares_as_one_from_which_all_cases_are_gone(with_e
     )
     both = json.loads(run("compare", f"{with_empty}#empty", f"{with_empty}#empty", "--json"))
     assert (both["cases"], both["timed_in_both"], sum(both["totals"].values())) == ([], 0, 0)
+
+
+@pytest.mark.parametrize("deleted", ["base", "head"])
+@pytest.mark.parametrize("places", ["one file", "two files"])
+def test_a_run_that_is_deleted_while_it_is_compared_is_not_one_without_its_cases(
+    tmp_path: Path, deleted: str, places: str
+):
+    paths = {name: tmp_path / ("one.db" if places == "one file" else f"{name}.db") for name in ("base", "head")}
+    for name, path in paths.items():
+        with Store.open(path, create=True) as store:
+            fabricate.write_run(store, [fabricate.record(case, Status.PASS) for case in CASES], run_id=name)
+    with Store.open(paths["base"], create=False) as base, Store.open(paths["head"], create=False) as head:
+        infos = base.run("base"), head.run("head")
+        connection = sqlite3.connect(paths[deleted])
+        for table in ("records", "cases", "runs"):
+            connection.execute(f"DELETE FROM {table} WHERE run = (SELECT run FROM runs WHERE run_id = ?)", (deleted,))
+        connection.commit()
+        connection.close()
+        with pytest.raises(UsageError, match=f"0 of the 5 planned cases of run {deleted}: others were deleted"):
+            compare_runs(base, head, base_run=infos[0], head_run=infos[1])
 
 
 def test_triage_and_history_take_a_run_without_rows(with_empty: Path):
@@ -227,3 +249,17 @@ def test_a_line_of_kept_records_that_is_none_is_named_and_nothing_is_delivered(s
         run("push", spool, str(store.location))
     assert spool.exists()
     assert store.run("run-1").recorded == 0
+
+
+@pytest.mark.parametrize(
+    "kept",
+    ["{", "[]", "null", '{"run": "run-1", "records": 5, "sums": [[1]]}', '{"run": "run-1", "records": 5}'],
+)
+def test_damaged_error_sums_are_added_anew(tmp_path: Path, kept: str):
+    path = fabricate.database(tmp_path / "x.db", [fabricate.record(case, Status.PASS) for case in CASES])
+    shown = run("show", "--db", path)
+    connection = sqlite3.connect(path)
+    assert connection.execute("UPDATE torch_oracle_meta SET value = ? WHERE key = 'error_sums/1'", (kept,)).rowcount
+    connection.commit()
+    connection.close()
+    assert shown == run("show", "--db", path)

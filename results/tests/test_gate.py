@@ -197,10 +197,10 @@ def test_a_line_that_is_not_as_it_should_be_is_named_by_its_number(tmp_path: Pat
     assert seen in caught.value.seen
 
 
-def test_a_good_line_is_read_with_either_line_end(tmp_path: Path):
+def test_a_good_line_is_read_with_either_line_end_and_after_a_byte_order_mark(tmp_path: Path):
     path = tmp_path / "accepted.txt"
-    for end in ("\n", "\r\n"):
-        path.write_bytes((GOOD + end).encode())
+    for mark, end in (("", "\n"), ("", "\r\n"), ("\ufeff", "\r\n")):
+        path.write_bytes((mark + GOOD + end).encode())
         (entry,) = read_baseline(path).values()
         assert (entry.link, entry.expires) == ("", date(2026, 12, 31))
 

@@ -79,6 +79,18 @@ def test_the_base_may_be_named_and_must_exist(db: Path) -> None:
         run("--db", db, "--run", "run-1")
 
 
+@pytest.mark.parametrize("started", ["yesterday", "2026-03-01", ""])
+def test_times_of_imported_runs_are_read_as_utc_or_not_at_all(db: Path, started: str) -> None:
+    with Store.open(db, create=False) as store, store.transaction() as transaction:
+        old = sa.update(RUNS).where(RUNS.c.run_id == "run-1").values(started_at=started)
+        transaction.connection.execute(old)
+    assert "# run-4 since run-2" in run("--db", db)
+    with Store.open(db, create=False) as store, store.transaction() as transaction:
+        transaction.connection.execute(sa.update(RUNS).where(RUNS.c.run_id == "run-4").values(started_at="soon"))
+    with pytest.raises(UsageError, match="began at 'soon'"):
+        run("--db", db)
+
+
 def test_a_line_without_an_owner_is_named(tmp_path: Path) -> None:
     owners = tmp_path / "OWNERS"
     owners.write_text("opinfo/* @one\nopinfo/nn.*\n")
