@@ -185,6 +185,8 @@ class ProgramAnalysis:
     """Whether a result that the graph computes as a tensor of its own shares memory with an input."""
     shrinks_storage: bool = False
     """Whether the program frees memory of an argument, by `x.untyped_storage().resize_(0)`, which no trace records."""
+    reads_storages: bool = False
+    """Whether the program asks for the storage of a tensor: it may branch on the storage's size, or resize it."""
     # For each returned gradient, the tangents for which autograd returns it although it is not computed from them
     # (gradient_dependences), such as the zeros of `sgn`; () if there are none.
     given_unread: tuple[frozenset[int], ...] = ()

@@ -39,6 +39,7 @@ _UNLIKE_EAGER = frozenset([*LAID_OUT, *_PRODUCTS, _FUNCTIONAL_ATTENTION])
 _ASSIGN = torch.Tensor.__setitem__
 _GRADIENTS = (torch.autograd.grad, torch.Tensor.backward)
 _DETACHING = (torch.detach_, torch.Tensor.detach_)
+_STORAGE = torch.Tensor.untyped_storage
 
 _STEPS_OF_EXTREMA = ("MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0")  # of whole tensors
 
@@ -51,15 +52,19 @@ class EagerResultsMode(TorchFunctionMode):
     on_own: called with results that own their memory in eager and are views in a trace.
     tracker: of the trace; it knows the views of a tensor. `detach_` of a tensor with views raises UnsupportedByRefimpl: whether
     a view keeps its history in eager depends on when its `grad_fn` was last read.
+    reads_storages: whether the program asked for the storage of a tensor so far, which no operator does.
     """
 
     def __init__(self, on_own: Callable[[torch.Tensor], None], tracker: TrackerState) -> None:
         super().__init__()
         self._on_own = on_own
         self._tracker = tracker
+        self.reads_storages = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is _STORAGE:
+            self.reads_storages = True
         if func in _DETACHING and args:
             _refuse_detached_base(args[0], self._tracker)
         if func in _TENSOR_SPLIT and any(isinstance(value, torch.Tensor) for value in (*args[1:2], *kwargs.values())):

@@ -216,6 +216,7 @@ class _JointTraceState:
             i for i, value in enumerate(values) if self.is_view[i] and is_read_otherwise(value)
         )
         self._assignments: DataAssignmentsMode | None = None
+        self._reads_storages = False
         self._is_in_backward = False
         self._makes_leaf = False  # whether gradients end at a leaf of the program alone
         self._enables_gradients = False  # whether the program ran any op in grad mode
@@ -414,6 +415,7 @@ class _JointTraceState:
             calls_give_operands=self._calls_operators_of_functions() and gives_operands(self.builder.graph),
             hooks_inputs=any(map(is_hooked, self._inputs)),
             shrinks_storage=self._shrinks_storage(),
+            reads_storages=self._reads_storages,
             hides_alias=self._hides_alias(results, outputs),
             owned=() if self.outer is not None else owned_outputs(outputs),
             argument_mutations=tuple((i, mutation) for i, mutation in changes if mutation is not None),
@@ -458,7 +460,7 @@ class _JointTraceState:
 
     def _run_program(self, arguments: list[Any]) -> list[Any]:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(EagerResultsMode(self._decomposed.own, self.recording.tracker))
+            eager = stack.enter_context(EagerResultsMode(self._decomposed.own, self.recording.tracker))
             if self.needs.assignments:
                 mode = DataAssignmentsMode(None if self.outer is not None else self.recording)
                 self._assignments = stack.enter_context(mode)
@@ -467,6 +469,7 @@ class _JointTraceState:
             if self.needs.scalar_masks:
                 stack.enter_context(ScalarMasksMode())
             results = self._run_function(arguments)
+        self._reads_storages = eager.reads_storages
         if self._assignments is not None:
             self._assignments.update_views()
         self.recording.check_memory([t for t, _ in self.recording.tracker.items()])  # what backward reads among them

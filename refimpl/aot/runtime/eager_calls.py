@@ -95,6 +95,10 @@ FREED_ARGUMENT = EagerCondition(
     reason="An argument has no memory for its elements: the program is expected to resize its storage, which is no operator.",
     holds=lambda args: True,
 )
+OTHER_STORAGES = (
+    "The program asks for the storage of a tensor. It may branch on the size of the storage, or resize one that has no memory "
+    "yet, which is no operator. A graph is for storages of the sizes that it was traced with."
+)
 RESHAPED_LEAF = EagerCondition(
     reason="The program changes the shape of a leaf in no_grad mode. Its gradient has the new shape, and autograd checks "
     "gradients against the shape at the time of the call.",
@@ -132,6 +136,8 @@ def eager_conditions(
         )
         if is_met
     ]
+    if analysis.reads_storages:
+        found.append(EagerCondition(reason=OTHER_STORAGES, holds=_storages_differ(args, captured)))
     is_forbidden = _forbidden_view_written(args, plan, analysis)
     if is_forbidden is not None:
         found.append(EagerCondition(reason=FORBIDDEN_VIEW, holds=is_forbidden))
@@ -226,11 +232,24 @@ _FAKES = FakeTensor.__module__.rpartition(".")[0]  # the package of fake and fun
 
 def _is_freed(arg: Any) -> bool:
     """Whether it is a dense tensor with elements and without memory."""
+    return _storage_size(arg) == 0 and arg.numel() > 0
+
+
+def _storages_differ(args: Sequence[Any], captured: Sequence[torch.Tensor]) -> Callable[[Sequence[Any]], bool]:
+    """A function that says whether storages of a call, or of captured tensors, have other sizes than now."""
+
+    def sizes_of(leaves: Sequence[Any]) -> list[int | None]:
+        return [_storage_size(leaf) for leaf in (*leaves, *captured)]
+
+    seen = sizes_of(args)
+    return lambda leaves: sizes_of(leaves) != seen
+
+
+def _storage_size(arg: Any) -> int | None:
+    """The bytes in the storage of a dense tensor, None for anything else."""
     if not isinstance(arg, torch.Tensor) or Geometry.of(arg) is None or is_traceable_wrapper_subclass(arg):
-        return False
-    if arg._is_zerotensor() or is_functorch_wrapped_tensor(arg) or arg.numel() == 0:
-        return False
-    return arg.untyped_storage().nbytes() == 0
+        return None
+    return None if arg._is_zerotensor() or is_functorch_wrapped_tensor(arg) else arg.untyped_storage().nbytes()
 
 
 def _forbidden_view_written(

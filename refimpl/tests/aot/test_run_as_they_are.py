@@ -130,6 +130,15 @@ def filled(x: Tensor, y: Tensor) -> Tensor:
     return x * 2
 
 
+def filled_again(x: Tensor) -> Tensor:
+    x.untyped_storage().resize_(24)
+    return x.fill_(3).clone()
+
+
+def ones_without_memory(x: Tensor) -> Tensor:
+    return torch.ones(2, 3) if x.untyped_storage().nbytes() == 0 else x * 2
+
+
 def enlarged(x: Tensor, y: Tensor) -> Tensor:
     torch.sin(x, out=y)
     y.add_(1)
@@ -200,6 +209,16 @@ def test_a_program_gives_what_eager_mode_gives(name: str, way: str) -> None:
     expected = seen(program, make())
     compiled = WAYS[way](program)
     assert [seen(compiled, make()) for _ in range(2)] == [expected] * 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("program", [filled_again, ones_without_memory])
+def test_an_argument_loses_its_memory_between_calls(program: Callable[..., Any], way: str) -> None:
+    made = [torch.ones(2, 3), _without_memory(), torch.ones(2, 3)]
+    expected = [seen(program, [each]) for each in made]
+    made = [torch.ones(2, 3), _without_memory(), torch.ones(2, 3)]
+    compiled = WAYS[way](program)
+    assert [seen(compiled, [each]) for each in made] == expected
 
 
 def test_operators_of_a_subclass_are_its_own() -> None:
