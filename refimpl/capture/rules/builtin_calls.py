@@ -65,7 +65,7 @@ def _isinstance(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwar
     kinds = _classes(domain, args[1])
     special = [kind for kind in kinds if _has_own_check(kind)]
     if not special:
-        return ConstantValue(issubclass(domain.state.realize(args[0]).class_of(), tuple(kinds)))
+        return ConstantValue(_is_instance(domain, domain.state.realize(args[0]), tuple(kinds)))
     if any(map(_check_in_python, special)):
         class_ = domain.state.realize(args[0]).class_of()
         return _asked_in_turn(domain, args[0], kinds, "__instancecheck__", lambda kind: class_ is kind, "isinstance")
@@ -83,6 +83,23 @@ def _isinstance(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwar
             return ConstantValue(isinstance(value.value, tuple(kinds)))
         case _:
             return ConstantValue(issubclass(value.class_of(), tuple(kinds)))
+
+
+def _is_instance(domain: SymbolicDomain, value: Value, kinds: tuple[type, ...]) -> bool:
+    """Whether `isinstance` holds by the classes alone, with a guard on the bases of a class of the program."""
+    class_ = value.class_of()
+    _guard_bases(domain, class_)
+    holds = issubclass(class_, kinds)
+    if not holds and in_mro(class_, "__class__") is not object.__dict__["__class__"]:
+        raise GraphBreak("call_of_native_code", what="isinstance")  # it asks the object for its class
+    return holds
+
+
+def _guard_bases(domain: SymbolicDomain, class_: type) -> None:
+    """Guards that nothing is assigned to `__bases__` of a class of the program, or of its bases: that makes another tuple."""
+    if _is_users(class_) and type(class_).__getattribute__ is type.__getattribute__:
+        way = AttributeSource(KeptSource(class_, class_.__qualname__), "__mro__")
+        domain.state.guard(GuardKind.ID, way, class_.__mro__)
 
 
 def _check_in_python(class_: type, name: str = "__instancecheck__") -> FunctionType | None:
@@ -138,6 +155,7 @@ def _issubclass(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwar
         )
     if any(_has_own_check(kind) and (_is_users(kind) or _is_users(type(kind))) for kind in kinds):
         raise GraphBreak("call_of_native_code", what="issubclass")
+    _guard_bases(domain, class_)
     return ConstantValue(issubclass(class_, tuple(kinds)))
 
 

@@ -109,7 +109,7 @@ from refimpl.capture.values import (
     Value,
 )
 from refimpl.capture.values.classes import finds_plainly, is_a, is_named_tuple
-from refimpl.capture.values.hashing import CONSTANT_TYPES, has_own_key, is_constant_key
+from refimpl.capture.values.hashing import CONSTANT_TYPES, has_own_key, is_known_key
 from refimpl.capture.values.program_object import InsideValue, sequence_base
 from refimpl.capture.values.subclass_tensor import is_known_subclass, ragged_part
 from refimpl.capture.values.triton_kernel import KernelValue
@@ -517,7 +517,9 @@ class CaptureState(OperatorState):
 
     def _dict(self, found: Any, source: Source) -> Value:
         self.guard(GuardKind.TYPE, source, type(found))
-        if not _is_consistent(found) or not all(map(_is_known_key, found)):
+        if self.effects.wrote_attributes_in(found):
+            raise GraphBreak("unsupported_operation", what="a use", kind="dict of an object that has changed")
+        if not _is_consistent(found) or not all(map(is_known_key, found)):
             return ObjectValue(found, source)
         self.guard(GuardKind.KEYS, source, list(found))
         items: dict[Any, tuple[Value, Value]] = {
@@ -552,7 +554,7 @@ class CaptureState(OperatorState):
 
     def _set(self, found: Any, source: Source) -> Value | None:
         """The value of a set whose elements a guard can hold; None for another set."""
-        if not all(map(_is_known_key, found)):
+        if not all(map(is_known_key, found)):
             return None
         self.guard(GuardKind.TYPE, source, type(found))
         self.guard(GuardKind.KEYS, source, list(found))
@@ -613,7 +615,17 @@ class CaptureState(OperatorState):
         """The `__dict__` of an object, at the entry. Its attributes may not be written from then on."""
         assert value.source is not None
         kind = AttributeSource if finds_plainly(type(value.object)) else PlainAttributeSource
-        return self._frozen(value, kind(value.source, "__dict__"), object.__getattribute__(value.object, "__dict__"))
+        source, found = kind(value.source, "__dict__"), object.__getattribute__(value.object, "__dict__")
+        if self.reaches(found):  # by a variable, say
+            known = self.wrap(found, source)
+            return known if isinstance(known, DictValue) else unsupported("a key of the dict", value)
+        made = self._known[id(found)] = self._frozen(value, source, found)
+        self._objects[made] = found
+        return made
+
+    def reaches(self, found: dict[str, Any]) -> bool:
+        """Whether the segment has a value for the dict of an object's attributes."""
+        return id(found) in self._known
 
     def has_frozen(self, value: ObjectValue) -> bool:
         """Whether `attributes_of` or `items_of` was called for the object."""
@@ -757,11 +769,6 @@ def _is_consistent(found: Any) -> bool:
         return len([*found.items()]) == len(found)
     except KeyError:
         return False
-
-
-def _is_known_key(key: Any) -> bool:
-    """Whether a guard on the keys of a container determines the key."""
-    return is_constant_key(key) or has_own_key(key)
 
 
 def _known_key(key: Any) -> Value:

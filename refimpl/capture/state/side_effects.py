@@ -17,11 +17,13 @@ from refimpl.capture.values import (
     DictValue,
     FoundIteratorValue,
     FrozenDictValue,
+    ObjectValue,
     ReversedValue,
     SequenceValue,
     SetValue,
     Value,
 )
+from refimpl.capture.values.classes import has_own_attributes, own_attributes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,11 @@ class SideEffects:
     def has_attributes(self, value: Value) -> bool:
         """Whether any attribute of the object has been written."""
         return value in self._attributes
+
+    def wrote_attributes_in(self, found: dict[Any, Any]) -> bool:
+        """Whether an attribute has been written of the object that has this dict for its attributes."""
+        objects = [value.object for value in self._attributes if isinstance(value, ObjectValue)]
+        return any(has_own_attributes(object_) and own_attributes(object_) is found for object_ in objects)
 
     def set_global(self, namespace: dict[str, Any], name: str, new: Any) -> None:
         """Notes a write to a global variable of a namespace."""

@@ -30,6 +30,19 @@ def in_mro(class_: type, name: str) -> Any:
     return MISSING
 
 
+def own_attributes(object_: Any) -> dict[str, Any]:
+    """The `__dict__` of the object; an empty one for an object without."""
+    try:
+        return object.__getattribute__(object_, "__dict__")
+    except AttributeError:
+        return {}
+
+
+def has_own_attributes(object_: Any) -> bool:
+    """Whether the object has a `__dict__`."""
+    return type(object_).__dictoffset__ != 0
+
+
 def writes(found: Any) -> bool:
     """Whether this class attribute receives assignments to instances, and deletions: it has `__set__` or `__delete__`."""
     return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")

@@ -82,3 +82,8 @@ def is_constant_key(key: Any) -> bool:
     if type(key) is float:
         return key == key and key != 0  # 0.0 and -0.0 are equal, but iterating gives one of them
     return all(map(is_constant_key, key)) if type(key) is tuple else type(key) in CONSTANT_KEYS
+
+
+def is_known_key(key: Any) -> bool:
+    """Whether a guard on the keys of a container determines the key."""
+    return is_constant_key(key) or has_own_key(key)

@@ -41,7 +41,17 @@ from refimpl.capture.guards.sources import (
 from refimpl.capture.recognition import names_of
 from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import MethodValue, NativeMethodValue
-from refimpl.capture.values.classes import MISSING, finds_plainly, in_mro, is_a, is_enumeration, is_plain_class, writes
+from refimpl.capture.values.classes import (
+    MISSING,
+    finds_plainly,
+    has_own_attributes,
+    in_mro,
+    is_a,
+    is_enumeration,
+    is_plain_class,
+    own_attributes,
+    writes,
+)
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.function import FunctionValue
 from refimpl.capture.values.hashing import Member, has_own_key, is_compared_by_identity
@@ -197,7 +207,7 @@ class ObjectValue(ProgramObject):
         if is_a(object_, type):
             return self.attribute_of_class(domain, source, name)
         if name == "__dict__" and self.source is not None and not domain.state.effects.has_attributes(self):
-            if _has_own_attributes(object_) and not is_a(object_, (FunctionType, torch.Tensor)):
+            if has_own_attributes(object_) and not is_a(object_, (FunctionType, torch.Tensor)):
                 return domain.state.attributes_of(self)
         if is_a(object_, torch.Tensor) or name == "__dict__":
             unsupported(f"attribute {name}", self)
@@ -294,10 +304,18 @@ class ObjectValue(ProgramObject):
 
     def _guard_missing(self, domain: SymbolicDomain, object_: Any, source: Source, name: str) -> None:
         """Guards that neither the object nor its class has the attribute, without running code of the user's."""
-        if _has_own_attributes(object_):
+        if has_own_attributes(object_):
+            self._attributes(domain)
             domain.state.guard(GuardKind.LACKS, _way_to(object_, source, "__dict__"), name)
         if not hasattr(type(object_), name):  # the metaclass may have it, of which instances know nothing
             domain.state.guard(GuardKind.WITHOUT, class_source(object_), name)
+
+    def _attributes(self, domain: SymbolicDomain) -> dict[str, Any]:
+        """The `__dict__` of the object. Breaks the graph if the segment has changed it through another name for it."""
+        own = own_attributes(self.object)
+        if domain.state.changed_dict(own) is not None:
+            unsupported("an attribute after a change of its dict", self)
+        return own
 
     def _of_instance_plainly(self, domain: SymbolicDomain, object_: Any, source: Source, name: str) -> Any:
         """The attribute; MISSING if there is none."""
@@ -314,7 +332,7 @@ class ObjectValue(ProgramObject):
             return domain.state.wrap(object_.__dict__[f"_{name}_"], AttributeSource(source, f"_{name}_"))
         if on_class is not MISSING and is_data_descriptor(on_class):
             return self._through_descriptor(domain, on_class, source, name)
-        own = _own_attributes(object_)
+        own = self._attributes(domain)
         if name in own and written is None:
             return domain.state.wrap(own[name], _way_to(object_, source, name))
         if on_class is not MISSING:
@@ -389,6 +407,7 @@ class ObjectValue(ProgramObject):
             if in_mro(type(object_), "__getattr__") is not MISSING:
                 unsupported("hasattr()", self)
             return in_mro(type(object_), name) is not MISSING
+        self._attributes(domain)
         found = inspect.getattr_static(object_, name, MISSING)
         getter = in_mro(type(object_), "__getattr__")
         if found is MISSING and not any(getter is known for known in (MISSING, _MODULE_GETATTR)):
@@ -449,7 +468,7 @@ class ObjectValue(ProgramObject):
         if not is_plain or written is DELETED or (on_class is not MISSING and writes(on_class)):
             super().delete_attr(domain, name)
         assert self.source is not None
-        own, way = _own_attributes(self.object), PlainAttributeSource(self.source, "__dict__")
+        own, way = own_attributes(self.object), PlainAttributeSource(self.source, "__dict__")
         if name not in own:
             if written is None:
                 super().delete_attr(domain, name)
@@ -464,7 +483,7 @@ class ObjectValue(ProgramObject):
         object_ = self.object
         if self.source is None or is_a(object_, (type, ModuleType, FunctionType, torch.Tensor)):
             return False
-        if domain.state.has_frozen(self):
+        if domain.state.has_frozen(self) or domain.state.reaches(own_attributes(object_)):
             return False
         setter = type(object_).__setattr__
         is_plain = setter is object.__setattr__ or setter is torch.nn.Module.__setattr__
@@ -653,17 +672,6 @@ def _annotation(domain: SymbolicDomain, value: Any) -> Any:
             return value.value
         case _:
             unsupported("an item of a class", value)
-
-
-def _own_attributes(object_: Any) -> dict[str, Any]:
-    try:
-        return object.__getattribute__(object_, "__dict__")
-    except AttributeError:
-        return {}
-
-
-def _has_own_attributes(object_: Any) -> bool:
-    return type(object_).__dictoffset__ != 0
 
 
 def _way_to(object_: Any, source: Source, name: str) -> Source:

@@ -115,3 +115,48 @@ def test_more_defaults_move_the_first_ones() -> None:
     for defaults in ((1, 2), (0, 2, 9), (2,)):
         of_two.__defaults__ = defaults
         assert same(compiled(torch.ones(2)), program(torch.ones(2)))
+
+
+class Base:
+    pass
+
+
+class OtherBase:
+    pass
+
+
+class Derived(Base):
+    pass
+
+
+class Disguised:
+    """Has the class that it says it has."""
+
+    said: type = OtherBase
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        return self.said
+
+
+def asks_an_object(x: Tensor, of: Any) -> Tensor:
+    return x + 1 if isinstance(of, Base) else x - 1
+
+
+def asks_a_class(x: Tensor, of: Any) -> Tensor:
+    return x + 1 if issubclass(Derived, Base) else x - 1
+
+
+@each_of(asks_an_object, asks_a_class)
+def test_a_call_sees_changed_bases(program: Callable[..., Any]) -> None:
+    compiled, of = compile(program, backend="eager"), Derived()
+    for bases in ((Base,), (OtherBase,), (Base,)):
+        Derived.__bases__ = bases
+        assert same(compiled(torch.ones(2), of), program(torch.ones(2), of))
+
+
+def test_an_object_says_of_which_class_it_is() -> None:
+    compiled, of = compile(asks_an_object, backend="eager"), Disguised()
+    for said in (OtherBase, Derived, OtherBase):
+        of.said = said
+        assert same(compiled(torch.ones(2), of), asks_an_object(torch.ones(2), of))

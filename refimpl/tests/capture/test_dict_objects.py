@@ -159,6 +159,61 @@ def test_attributes_read_as_a_dict_are_those_of_now(mode: str) -> None:
     assert same(captured(x, ours), reads_attributes(x, theirs))
 
 
+def copied_after_a_write(x: Any, holder: Any) -> Any:
+    attributes = holder.__dict__
+    attributes["first"] = x
+    holder.count = 1
+    copies = {**attributes}
+    holder.last = 3
+    return copies, list(attributes)
+
+
+def read_after_a_write_to_the_dict(x: Any, holder: Any) -> Any:
+    attributes = holder.__dict__
+    torch._dynamo.graph_break()
+    attributes["scale"] = x
+    return holder.scale + 1, hasattr(holder, "count")
+
+
+def viewed_while_written(x: Any, holder: Any) -> Any:
+    attributes = holder.__dict__
+    torch._dynamo.graph_break()
+    keys, pairs = attributes.keys(), iter(attributes.items())
+    holder.scale = x * 2
+    holder.last = 4
+    del holder.count
+    return list(keys), x + 1, pairs is not None, len(attributes)
+
+
+def deleted_from_the_dict(x: Any, holder: Any) -> Any:
+    attributes = vars(holder)
+    torch._dynamo.graph_break()
+    del attributes["scale"]
+    return hasattr(holder, "scale"), len(holder.__dict__), x + 1
+
+
+def compared_with_itself(x: Any, holder: Any) -> Any:
+    attributes = holder.__dict__
+    torch._dynamo.graph_break()
+    return attributes is holder.__dict__, x + 1
+
+
+@IN_EVERY_MODE
+@each_of(
+    copied_after_a_write,
+    read_after_a_write_to_the_dict,
+    viewed_while_written,
+    deleted_from_the_dict,
+    compared_with_itself,
+)
+def test_a_variable_is_the_dict_of_an_object(program: Callable[..., Any], mode: str) -> None:
+    captured, _, _ = captured_with(program, breaks_at=MODES[mode])
+    for _ in range(2):
+        ours, theirs = Holder(3), Holder(3)
+        assert same(captured(torch.ones(2), ours), program(torch.ones(2), theirs))
+        assert same(vars(ours), vars(theirs))
+
+
 class Ordered(OrderedDict[Any, Any]):
     pass
 
