@@ -113,6 +113,7 @@ def run_composite_kernel(func: OpOverload, args: Any, kwargs: Any) -> Any:
 
 
 _COMPOSITE_KEYS = (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Autograd)
+_AUTOGRAD = torch._C.DispatchKey.Autograd
 _exchange = threading.RLock()
 _exchanged: list[int] = [0]  # how many blocks of `with_kernels_of_composites` are open
 
@@ -152,6 +153,20 @@ def _exchange_kernels(own: Mapping[OpOverload, Callable[..., Any]]) -> Iterator[
             op.py_kernels.update(dict.fromkeys(_keys_of_own(op), own[op]))
         op._dispatch_cache.clear()
         yield op, kernels
+
+
+@contextlib.contextmanager
+def with_autograd_kernel(operator: HigherOrderOperator, kernel: Callable[..., Any]) -> Iterator[None]:
+    """Within, `kernel(original, *args, **kwargs)` runs where the operator is dispatched to autograd. original: torch's kernel."""
+    kernels: dict[Any, Any] = operator.py_kernels
+    original = kernels[_AUTOGRAD]
+    kernels[_AUTOGRAD] = functools.partial(kernel, original)
+    operator._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        kernels[_AUTOGRAD] = original
+        operator._dispatch_cache.clear()
 
 
 @functools.cache
@@ -231,6 +246,7 @@ __all__ = [
     "no_python_dispatcher",
     "registered_effect",
     "run_composite_kernel",
+    "with_autograd_kernel",
     "with_effects",
     "with_kernels_of_composites",
     "written_arguments",

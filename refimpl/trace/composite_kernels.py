@@ -10,6 +10,7 @@ of this package for the others:
 | upsampling `.vec`, `unsafe_chunk`, `pad_sequence`, `stft` | makes symbolic sizes numbers | here, where a size is a symbol |
 | `matmul`, until torch 2.12 | makes symbolic sizes numbers | here, where a size is a symbol |
 | `dropout` | asks whether the input is empty; keeps a mask of floats | here: one operator, with a mask of bools |
+| the same in a branch or body | may return its input | here: a copy |
 | `rnn_tanh`, `rnn_relu`, `gru`, `lstm` | makes symbolic sizes numbers | recurrent_kernels, where a size is a symbol |
 | the same for packed sequences | reads how many sequences take part in each step | recurrent_kernels |
 | `tensor_split` by a tensor, `istft`, `one_hot` | reads values, which fake tensors do not have | here |
@@ -21,6 +22,7 @@ Counterpart: torch/_decomp/decompositions.py, torch/_refs/__init__.py (py_impl o
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -43,11 +45,22 @@ _aten = torch.ops.aten
 MATMUL_READS_SIZES = torch.__version__ < "2.13"
 
 
+# Whether `dropout` that drops nothing copies its input, as its schema says. The C++ kernel returns the input itself.
+_COPIES: contextvars.ContextVar[bool] = contextvars.ContextVar("refimpl_dropout_copies", default=False)
+
+
 @contextlib.contextmanager
-def composite_kernels() -> Iterator[None]:
-    """Within, fake tensors and traces run the kernels that this module describes."""
-    with with_kernels_of_composites(_own_kernels()), enable_python_dispatcher():
-        yield
+def composite_kernels(*, copies: bool = False) -> Iterator[None]:
+    """Within, fake tensors and traces run the kernels that this module describes.
+
+    copies: for a function of a higher-order operator, which may not return its operand. There torch's dropout copies too.
+    """
+    token = _COPIES.set(copies)
+    try:
+        with with_kernels_of_composites(_own_kernels()), enable_python_dispatcher():
+            yield
+    finally:
+        _COPIES.reset(token)
 
 
 def keeping_composite_kernels() -> contextlib.AbstractContextManager[None]:
@@ -277,7 +290,7 @@ def _native_batch_norm(
 def _dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     _require(0 <= p <= 1, f"dropout probability has to be between 0 and 1, but got {p}")
     if not train or p == 0 or _is_known(input.numel() == 0):
-        return input
+        return input.clone() if _COPIES.get() else input
     if p == 1:
         return input.mul(torch.zeros([], dtype=input.dtype, device=input.device))
     return _aten.native_dropout.default(input, p, True)[0]

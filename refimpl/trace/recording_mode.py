@@ -74,6 +74,7 @@ from refimpl.trace.tracker import (
 
 _not_implemented_log = logging.getLogger("refimpl.trace.not_implemented")
 _METADATA_QUERIES = (torch.ops.aten.size.default, torch.ops.aten.stride.default, torch.ops.aten.storage_offset.default)
+_LIFTS_LITERAL = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 _DEVICE_QUERY = torch.ops.prim.device.default  # `tensor.device` while a mode is on; never recorded
 
 
@@ -396,7 +397,8 @@ class RecordingMode(DispatchMode):
 
     def _record(self, func: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
         # A literal (torch.tensor(3)) is copied in each run of the graph: in-place ops on it must not change the stored attribute.
-        if func is torch.ops.aten.lift_fresh.default:
+        # A graph that is traced again, as the backward of a branch is, has the copy: its literals are not captured either.
+        if func in _LIFTS_LITERAL:
             func = torch.ops.aten.lift_fresh_copy.default
         elif self.on_captured is not None:
             for tensor in tensors:

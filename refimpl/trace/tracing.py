@@ -143,8 +143,11 @@ class Trace:
         with contextlib.ExitStack() as stack:
             if self.fake_mode is not None:
                 stack.enter_context(self.fake_mode)
-            if options.tracing_mode == "symbolic" or options.pre_dispatch or options.uses_python_kernels:
-                stack.enter_context(composite_kernels())
+            copies = (
+                self.parent is not None and torch.is_grad_enabled()
+            )  # as eager's branches and bodies with gradients
+            if copies or options.tracing_mode == "symbolic" or options.pre_dispatch or options.uses_python_kernels:
+                stack.enter_context(composite_kernels(copies=copies))
             stack.enter_context(_without_autocast_cache())
             stack.enter_context(_current(self))
             stack.enter_context(operators_called_directly(self.trace_function, has_backward=not options.pre_dispatch))

@@ -178,7 +178,7 @@ class ProgramAnalysis:
     makes_leaf: bool = False
     """Whether the gradients of all results end at leaves that the program makes."""
     calls_give_operands: bool = False
-    """Whether an opaque function of the graph returns one of its operands, or a view of it."""
+    """Whether a function that an operator of the graph calls returns one of its operands, or a view of it, which writes show."""
     hooks_inputs: bool = False
     """Whether the program registers hooks on its arguments."""
     hides_alias: bool = False

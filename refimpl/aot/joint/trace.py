@@ -75,6 +75,7 @@ from refimpl.errors import DataDependentFakeRead, UnsupportedByRefimpl
 from refimpl.functionalize.aliases import AliasMap
 from refimpl.functionalize.schemas import SET_OPS
 from refimpl.trace.higher_order.calls import closed_over_by
+from refimpl.trace.higher_order.functional_checks import has_hidden_aliases
 from refimpl.trace.higher_order.leaf_functions import gives_operands
 from refimpl.trace.metadata import note_grad_mode
 from refimpl.trace.options import TraceOptions
@@ -412,7 +413,8 @@ class _JointTraceState:
             lacks_formula=gradients.lacks_formula,
             calls_backward=gradients.calls_backward,
             makes_leaf=self._makes_leaf,
-            calls_give_operands=self._calls_operators_of_functions() and gives_operands(self.builder.graph),
+            calls_give_operands=self._calls_operators_of_functions()
+            and (gives_operands(self.builder.graph) or has_hidden_aliases(self.builder.graph, self.builder.root)),
             hooks_inputs=any(map(is_hooked, self._inputs)),
             shrinks_storage=self._shrinks_storage(),
             reads_storages=self._reads_storages,

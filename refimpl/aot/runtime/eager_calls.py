@@ -82,8 +82,8 @@ OWN_LEAF = EagerCondition(
     holds=lambda args: True,
 )
 GIVEN_OPERANDS = EagerCondition(
-    reason="An opaque function of the program (torch's leaf_function) returns an argument of its own, or a view of it. A "
-    "functional graph takes it for a new tensor, and loses writes to either of them.",
+    reason="A function that an operator calls (torch's leaf_function, or a branch of torch.cond) returns an argument of its own, "
+    "or a view of it. A functional graph takes it for a new tensor, and loses writes to either of them.",
     holds=lambda args: True,
 )
 HIDDEN_ALIAS = EagerCondition(

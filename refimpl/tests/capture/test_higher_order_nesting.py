@@ -159,6 +159,47 @@ def test_a_function_in_a_scan_keeps_its_backward(backend: str) -> None:
     torch.testing.assert_close(*found)
 
 
+def thrice(x: Any, step: Callable[[Any], Any]) -> Any:
+    return while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, step(a)), (torch.tensor(0), x))[1]
+
+
+def looped(x: Any) -> Any:
+    weight = x[0].exp()
+    return thrice(x, lambda a: a.sin() * weight)
+
+
+def function_in_loop(x: Any) -> Any:
+    return thrice(x, lambda a: Tripled.apply(a, 0.5))
+
+
+def map_of_loop(x: Any) -> Any:
+    scale = x.mean()
+    return map_over(lambda row: thrice(row, lambda a: Tripled.apply(a, 0.5) * scale), x)
+
+
+def cond_of_loop(x: Any) -> Any:
+    return torch.cond(x.sum() > -99, lambda a: thrice(a, torch.sin), torch.cos, (x,))
+
+
+def _repeat(x: Any, step: Callable[[Any], Any]) -> Any:
+    return step(step(step(x)))
+
+
+LOOPS: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
+    (looped, lambda x: _repeat(x, lambda a: a.sin() * x[0].exp())),
+    (function_in_loop, lambda x: _repeat(x, lambda a: Tripled.apply(a, 0.5))),
+    (map_of_loop, lambda x: _repeat(x, lambda a: torch.stack([Tripled.apply(row, 0.5) for row in a]) * x.mean())),
+    (cond_of_loop, lambda x: _repeat(x, torch.sin)),
+]
+
+
+@pytest.mark.parametrize(("program", "expected"), LOOPS, ids=lambda value: value.__name__)
+def test_gradients_of_loops_at_two_sizes(program: Callable[..., Any], expected: Callable[..., Any]) -> None:
+    """The second size makes the sizes of the graph symbols. torch's rules for the gradients cannot be traced with these."""
+    captured = refimpl.compile(program, backend="aot_eager", fullgraph=True)
+    assert_agrees_at(expected, captured, *(torch.rand(size, 2) for size in (2, 3, 4)), is_exact=False)
+
+
 def test_a_carried_constant_is_no_constant_of_later_rounds() -> None:
     def summed(x: Any) -> Any:
         return while_loop(

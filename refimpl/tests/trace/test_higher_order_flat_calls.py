@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ import refimpl
 from refimpl._torch import hop_map, transform_depth
 from refimpl._torch import hop_scan as scan
 from refimpl._torch import hop_while_loop as while_loop
+from refimpl.aot import functional_program
+from refimpl.aot.analysis.metadata import NeedsMore, TraceNeeds
 from refimpl.errors import MismatchedBranches, UnsupportedByRefimpl
 from refimpl.pipeline import compile_aot
 from refimpl.tests.graphs import targets_of
@@ -206,19 +209,7 @@ def test_values(name: str, tracing_mode: str) -> None:
     assert not transform_depth()
 
 
-MAKES_TENSORS = (
-    "while_loop in a cond",
-    "while_loop in a map",
-)  # each trace of the branch or body makes the counter anew
-
-
-@pytest.mark.parametrize("name", MAKES_TENSORS)
-def test_gradients_through_a_branch_that_makes_operands_are_refused(name: str) -> None:
-    with pytest.raises(UnsupportedByRefimpl, match="makes anew in every trace"):
-        compile_aot(PAIRS[name][0])(rows(requires_grad=True), vector(requires_grad=True))
-
-
-@pytest.mark.parametrize("name", [name for name in PAIRS if name not in MAKES_TENSORS])
+@pytest.mark.parametrize("name", PAIRS)
 def test_gradients(name: str) -> None:
     program, expected = PAIRS[name]
     results = []
@@ -229,6 +220,63 @@ def test_gradients(name: str) -> None:
         found = torch.autograd.grad(total, (x, w), allow_unused=True)
         results.append((out, [torch.zeros(3) if gradient is None else gradient for gradient in found]))
     torch.testing.assert_close(results[1], results[0])
+
+
+def test_a_trace_that_always_needs_more_is_refused_after_some_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def always_more(function: Any, inputs: Any, options: Any, needs: TraceNeeds) -> Any:
+        raise NeedsMore(replace(needs, captured_first=(*needs.captured_first, torch.ones(3))))
+
+    monkeypatch.setattr(functional_program, "trace_program", always_more)
+    with pytest.raises(UnsupportedByRefimpl, match="makes anew in every trace"):
+        compile_aot(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)))(rows())
+
+
+DROPPING = {
+    "cond": lambda x: torch.cond(x.sum() > 0, kept, lambda a: kept(a * 2), (x,)),
+    "a view in cond": lambda x: torch.cond(x.sum() > 0, lambda a: kept(a).flatten(), lambda a: a.flatten() * 2, (x,)),
+    "map": lambda x: map_over(kept, x),
+    "scan": lambda x: scan(lambda c, a: (kept(c), kept(a)), torch.zeros(3), x)[1],
+    "while_loop": lambda x: while_loop(lambda i, a: i < 2, lambda i, a: (i + 1, kept(a)), (torch.tensor(0), x))[1],
+}
+
+
+def kept(x: Any) -> Any:
+    return torch.nn.functional.dropout(x, training=False)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", DROPPING)
+def test_dropout_that_drops_nothing_may_be_what_a_function_returns(name: str, dynamic: bool) -> None:
+    """The kernel returns its input. torch's copies it in a function of an operator."""
+    x = rows(requires_grad=True)
+    result = compile_aot(DROPPING[name], dynamic=dynamic)(x)
+    torch.testing.assert_close(result, (x.flatten() if name == "a view in cond" else x).detach() * 1)
+    torch.testing.assert_close(torch.autograd.grad(result.sum(), x)[0], torch.ones(4, 3))
+
+
+def _write_to_result(x: Any) -> Any:
+    y = torch.cond(x.sum() > 0, lambda a: a.view(-1), lambda a: a.sin().view(-1), (x,))
+    y.add_(1)
+    return x * 2
+
+
+def _write_to_operand(x: Any) -> Any:
+    z = x * 2
+    y = torch.cond(x.sum() > 0, lambda a: a, lambda a: a.sin(), (z,))
+    z.add_(1)
+    return y
+
+
+@pytest.mark.parametrize("program", [_write_to_result, _write_to_operand])
+def test_without_gradients_a_write_reaches_the_result_that_is_an_operand(program: Any) -> None:
+    compiled = compile_aot(program)
+    for factor in (1, -1):
+        found = []
+        for function in (compiled, program):
+            x = rows() * factor
+            with torch.no_grad():
+                found.append((function(x), x))
+        torch.testing.assert_close(*found)
 
 
 def test_the_gradient_of_a_map_is_a_map() -> None:

@@ -1,7 +1,8 @@
 """Makes torch.cond, while_loop, scan and map call their operator directly while a trace runs, instead of torch.compile.
 
-A method of a script object calls `call_torchbind`, and a launch of a Triton kernel calls the operator of such launches. A nested
-compile region is traced as a part of the program that calls it.
+A call of the operator itself, as in a graph that was captured before, gets its gradients by the same rules: torch's rules trace
+the backward by torch's own tracer. A method of a script object calls `call_torchbind`, and a launch of a Triton kernel calls the
+operator of such launches. A nested compile region is traced as a part of the program that calls it.
 
 Counterpart: torch/_higher_order_ops/utils.py _hop_compile_and_call
 Differs: called from eager code, these functions compile themselves to lift closed-over values. refimpl's traces lift these
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -29,6 +31,7 @@ from refimpl._torch import (
     hop_utils,
     pytree,
     transform_kinds,
+    with_autograd_kernel,
     without_wrapped_kernels,
 )
 from refimpl.errors import MismatchedBranches
@@ -68,6 +71,7 @@ class _InstallationState:
         self._original: Callable[..., Any] | None = None
         self._original_method: Any = None
         self._launchers: list[tuple[type, Any]] = []  # classes of kernels, with their own `run`
+        self._rules = contextlib.ExitStack()  # gradients of operators
 
     def enter(self) -> None:
         with self._lock:
@@ -77,6 +81,10 @@ class _InstallationState:
                 setattr(self._owner, self._name, self._replacement)
                 self._original_method = _SCRIPT_METHOD.__call__
                 _SCRIPT_METHOD.__call__ = _recorded_method(self._original_method)
+                for operator in _DIFFERENTIATED:
+                    self._rules.enter_context(
+                        with_autograd_kernel(operator, functools.partial(_differentiated, operator))
+                    )
             replaced = [class_ for class_, _ in self._launchers]
             for class_ in _launch_classes():  # the program may have imported Triton since another trace began
                 if class_ not in replaced:
@@ -90,6 +98,7 @@ class _InstallationState:
             if self._count == 0:
                 setattr(self._owner, self._name, self._original)
                 _SCRIPT_METHOD.__call__ = self._original_method
+                self._rules.close()
                 for class_, original in self._launchers:
                     class_.run = original
                 self._launchers.clear()
@@ -151,6 +160,29 @@ def _cond(
     if on_true.spec != on_false.spec:
         raise MismatchedBranches("cond", on_true.described(), on_false.described())
     return on_true.restored(found)
+
+
+_HIGHER_ORDER: Any = torch.ops.higher_order
+_DIFFERENTIATED = (_HIGHER_ORDER.cond, _HIGHER_ORDER.map_impl, _HIGHER_ORDER.while_loop)
+
+
+def _differentiated(operator: Any, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What the operator's rule for gradients is while a trace runs in some thread. original: torch's rule."""
+    trace_function = _trace_function.get()
+    is_wanted = gradients.TRACES_BACKWARD.get() and gradients.is_wanted(*pytree.tree_leaves((args, kwargs)))
+    if trace_function is None or not is_wanted or transform_kinds():
+        return original(*args, **kwargs)
+    token = WANTS_GRADIENTS.set(True)
+    try:
+        match operator.name():
+            case "cond":
+                return _cond(operator, trace_function, *args, **kwargs)
+            case "map_impl":
+                return flat_calls.map_operator(trace_function, *args, **kwargs)
+            case _:
+                return flat_calls.while_loop_operator(trace_function, original, *args, **kwargs)
+    finally:
+        WANTS_GRADIENTS.reset(token)
 
 
 _INSTALLATION = _InstallationState()

@@ -89,11 +89,24 @@ def map_over(trace: TraceFunction, call: Function, function: Function, xs: Seque
     if transform_kinds():
         rows = [step(*(x[index] for x in xs), *args) for index in range(int(xs[0].shape[0]))]
         return flat.restored([torch.stack(parts) for parts in zip(*rows, strict=True)])
+    return flat.restored(_mapped(trace, lambda: call(flat, xs, args), step, xs, args))
+
+
+def map_operator(trace: TraceFunction, function: Function, xs: Sequence[Any], args: Sequence[Any] = ()) -> Any:
+    """`map_impl(function, xs, args)`, whose gradients are needed. xs and args are flat."""
+    flat = Flat(function)
+    return flat.restored(_mapped(trace, lambda: torch.ops.higher_order.map_impl(flat, xs, args), flat, xs, args))
+
+
+def _mapped(
+    trace: TraceFunction, run: Callable[[], Any], step: Function, xs: Sequence[Any], args: Sequence[Any]
+) -> Any:
+    """The results of a map, as a flat list. run: makes the call without gradients. step: takes leaves of a row and of `args`."""
     once = _once(trace, step, [*xs, *args], slice(len(xs)))
     check_functional("map", once)
     if gradients.is_wanted(*xs, *args, *gradients.tensors_of(once.lifted)):
-        return flat.restored(gradients.map_over(lambda: call(flat, xs, args), trace, once, step, xs, args))
-    return flat.restored(call(flat, xs, args))
+        return gradients.map_over(run, trace, once, step, xs, args)
+    return run()
 
 
 def scan(trace: TraceFunction, combine_fn: Function, init: Sequence[Any], xs: Sequence[Any]) -> Any:
@@ -147,6 +160,28 @@ def while_loop(
         if gradients.is_wanted(*carried, *gradients.tensors_of(once.lifted)):
             return flat.restored(gradients.while_loop(trace, once, cond_fn, flat, carried))
     return flat.restored(call(cond_fn, flat, carried, *more))
+
+
+def while_loop_operator(
+    trace: TraceFunction,
+    call: Function,
+    cond_fn: Function,
+    body_fn: Function,
+    carried: Sequence[Any],
+    additional: Sequence[Any] = (),
+    **kwargs: Any,
+) -> Any:
+    """`while_loop(cond_fn, body_fn, carried, additional)`, whose gradients are needed. `call`: torch's rule for them."""
+    if any(kwargs.values()) or not all(isinstance(x, torch.Tensor) for x in carried):
+        return call(cond_fn, body_fn, carried, additional, **kwargs)
+
+    def with_additional(function: Function) -> Function:
+        return lambda *operands: function(*operands, *gradients.as_replaced(tuple(additional)))
+
+    flat = Flat(with_additional(body_fn))
+    once = _once(trace, flat, carried, slice(0))
+    check_functional("while_loop", once)
+    return flat.restored(gradients.while_loop(trace, once, with_additional(cond_fn), flat, carried))
 
 
 def _once(trace: TraceFunction, step: Function, operands: Sequence[Any], rows: slice) -> Subgraph:

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import OpOverload, pytree, written_arguments
+from refimpl._torch import HigherOrderOperator, OpOverload, pytree, written_arguments
 from refimpl.errors import NotFunctional
 from refimpl.trace.higher_order.calls import Subgraph
 
+_SELECTING = ("cond", "while_loop")  # their results may be operands of the function that ran
 _Bases = dict[torch.fx.Node, torch.fx.Node]
 
 
@@ -44,6 +45,42 @@ def check_functional(operator: str, subgraph: Subgraph) -> None:
                 operator, f"a function that returns {leaf}, which shares memory with an input or a result"
             )
         taken.add(base)
+
+
+def has_hidden_aliases(graph: torch.fx.Graph, root: torch.nn.Module) -> bool:
+    """Whether a function of torch.cond or while_loop returns its operand or a view of it, and the graph, or one of those that it
+    calls, writes: what is written may be the result as well, which no graph says. Without gradients torch takes such functions.
+
+    root: has the graphs that `graph` calls.
+    """
+    inner = [(module.graph, module) for module in root.modules() if isinstance(module, torch.fx.GraphModule)]
+    graphs = [(graph, root), *inner]
+    return any(_gives_operand(*each) for each in graphs) and any(
+        isinstance(node.target, OpOverload) and written_arguments(node.target)
+        for each, _ in graphs
+        for node in each.nodes
+    )
+
+
+def _gives_operand(graph: torch.fx.Graph, root: torch.nn.Module) -> bool:
+    """Whether a function that torch.cond or while_loop calls in this graph returns its operand, or a view of it."""
+    for node in graph.nodes:
+        if getattr(node.target, "__name__", "") not in _SELECTING or not isinstance(node.target, HigherOrderOperator):
+            continue
+        for function in node.args:
+            if isinstance(function, torch.fx.Node) and function.op == "get_attr":
+                inner = getattr(root, str(function.target), None)
+                if isinstance(inner, torch.fx.GraphModule) and _returns_operand(inner.graph):
+                    return True
+    return False
+
+
+def _returns_operand(graph: torch.fx.Graph) -> bool:
+    leaves = [leaf for leaf in pytree.tree_leaves(graph.output_node().args[0]) if isinstance(leaf, torch.fx.Node)]
+    return any(
+        isinstance(leaf.meta.get("val"), torch.Tensor) and _base_of_result(leaf, {}).op in ("placeholder", "get_attr")
+        for leaf in leaves
+    )
 
 
 def _base_of_result(leaf: torch.fx.Node, bases: _Bases) -> torch.fx.Node:
