@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import refimpl
+from refimpl._torch import hop_map as torch_map
+from refimpl._torch import hop_while_loop
 from refimpl.errors import MismatchedBranches, UnsupportedByRefimpl
 from refimpl.tests.graphs import targets_of
 
@@ -22,6 +24,7 @@ class Pair(NamedTuple):
 
 Tensor = torch.Tensor
 hop = torch.ops.higher_order
+hop_map: Any = torch_map
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -143,3 +146,48 @@ def test_the_forward_call_of_a_cond_on_tensors_that_require_gradients(mode: str)
     x = torch.randn(3)
     torch.testing.assert_close(graph_module(torch.tensor(True), x), x.sin())
     torch.testing.assert_close(graph_module(torch.tensor(False), x), x.cos())
+
+
+# ------------------------------------------------------------------------------------------------------- random numbers
+
+
+def _dropped(x: Tensor) -> Tensor:
+    return torch.nn.functional.dropout(x * 2, 0.5)
+
+
+def _noisy(x: Tensor) -> Tensor:
+    return x * torch.rand_like(x) * torch.empty_like(x).bernoulli_(0.7)
+
+
+def _in_a_loop(x: Tensor) -> Any:
+    return hop_while_loop(lambda i, a: i < 2, lambda i, a: (i + 1, _noisy(a)), (torch.tensor(0), x))[1]
+
+
+DRAWING: dict[str, Any] = {
+    "one branch": lambda x: torch.cond(x.sum() > 0, _dropped, lambda a: a * 3, (x,)),
+    "two branches": lambda x: torch.cond(x.sum() < 0, _dropped, _noisy, (x,)),
+    "map": lambda x: hop_map(lambda row: _noisy(_dropped(row)), x),
+    "while_loop": _in_a_loop,
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", DRAWING)
+def test_a_backward_uses_the_numbers_that_the_forward_drew(name: str, dynamic: bool) -> None:
+    """Each element of the result is a random factor times that of `x`. torch's rules draw again for the backward."""
+    compiled = refimpl.compile_aot(DRAWING[name], dynamic=dynamic)
+    for size in (4, 6):
+        x = torch.linspace(1, 2, size * 3).view(size, 3).requires_grad_()
+        torch.manual_seed(size)
+        result = compiled(x)
+        (factors,) = torch.autograd.grad(result.sum(), x)
+        torch.testing.assert_close(result, factors * x)
+        assert factors.unique().numel() > 1
+
+
+def test_numbers_drawn_by_a_branch_within_a_branch_are_refused_with_gradients() -> None:
+    def program(x: Tensor) -> Tensor:
+        return hop_map(lambda row: torch.cond(row.sum() > 0, _dropped, torch.sin, (row,)), x)
+
+    with pytest.raises(UnsupportedByRefimpl, match="random operator in a function of an operator within another one"):
+        refimpl.compile_aot(program)(torch.ones(2, 3, requires_grad=True))

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from refimpl.trace.higher_order.calls import (
     closed_over_by,
     with_shared_operands,
 )
+from refimpl.trace.higher_order.draws import Drawing, draws_numbers, replaying
 
 Function = Callable[..., Any]
 _MAP: Any = torch.ops.higher_order.map_impl
@@ -76,21 +78,23 @@ class _Call:
                 )
 
     def backward_of(
-        self, function: Function, needed: Sequence[bool], wanted: Sequence[torch.Tensor], results: Any, rows: int = 0
-    ) -> Function:
+        self, function: Function, needed: Sequence[bool], wanted: Sequence[torch.Tensor], results: Any,
+        drawn: Sequence[torch.Tensor] = (), rows: int = 0,
+    ) -> Function:  # fmt: skip
         """The backward, traced now: the variables that the function reads may have other values when the backward is called.
 
-        results: of the function; they stand for the tangents. rows: how many operands the function gets a row of. An error is
-        raised when the backward is called. A trace for export has no backward.
+        results: of the function; they stand for the tangents. drawn: numbers that the function gets after its operands.
+        rows: how many operands the function gets a row of. An error is raised when the backward is called. A trace for export
+        has no backward.
         """
-        backward = _backward_of(function, needed, [*wanted], self)
+        backward = _backward_of(function, [*needed, *(False for _ in drawn)], [*wanted], self)
         if not TRACES_BACKWARD.get():
             return backward
         tangents = [x for x in pytree.tree_leaves(results) if isinstance(x, torch.Tensor)]
         try:
             with _below_gradients(), torch.no_grad():
                 traced = self.trace(
-                    backward, (*self.operands, *tangents), may_not_run=True, on_copies=True, rows=slice(rows)
+                    backward, (*self.operands, *drawn, *tangents), may_not_run=True, on_copies=True, rows=slice(rows)
                 )
         except Exception as error:
             return _raising(error)
@@ -146,22 +150,62 @@ def cond(
     branches = [TracedFunction(subgraph) for subgraph in subgraphs]
     if not is_wanted(*operands, *lifted):
         return call(pred, *branches, operands)
+    results = [subgraph.result for subgraph in subgraphs]
+    drawn, functions = [], [*functions]
+    if any(map(draws_numbers, subgraphs)):
+        drawn, functions, subgraphs = _with_numbers(trace, functions, operands)
+        lifted = with_shared_operands(subgraphs)
+        branches = [TracedFunction(subgraph) for subgraph in subgraphs]
     made = _Call.here(lambda: call(pred, *branches, operands), trace, operands, lifted)
     needed = [isinstance(x, torch.Tensor) and x.requires_grad for x in operands]
     wanted = [x for x in lifted if isinstance(x, torch.Tensor) and x.requires_grad]
     backwards = [
-        made.backward_of(function, needed, wanted, subgraph.result)
-        for function, subgraph in zip(functions, subgraphs, strict=True)
+        made.backward_of(function, needed, wanted, result, drawn)
+        for function, result in zip(functions, results, strict=True)
     ]
-    leaves = _CondFunction.apply(made, call, pred, backwards, *operands, *lifted)
-    return pytree.tree_unflatten(list(leaves), pytree.tree_structure(subgraphs[0].result))
+    leaves = _CondFunction.apply(made, call, pred, backwards, len(drawn), *operands, *lifted)
+    return pytree.tree_unflatten(list(leaves), pytree.tree_structure(results[0]))
+
+
+def _with_numbers(
+    trace: Callable[..., Subgraph], functions: Sequence[Function], operands: Any
+) -> tuple[list[torch.Tensor], list[Function], list[Subgraph]]:
+    """Examples of all numbers that the branches draw; the branches, which get these after their operands; and as they are traced,
+    which return them after their results. Of the other branch's numbers a branch returns zeros.
+    """
+    drawing = [Drawing(function) for function in functions]
+    for function in drawing:
+        trace(function, tuple(operands), may_not_run=True, on_copies=True)
+    examples = [[*function.examples] for function in drawing]
+
+    def numbered(index: int, *operands: Any) -> tuple[Any, ...]:
+        found = drawing[index](*operands)
+        others = [_zeros_like(example) for example in examples[1 - index]]
+        results, own = found[: len(found) - len(examples[index])], found[len(found) - len(examples[index]) :]
+        return (*results, *(own if index == 0 else others), *(others if index == 0 else own))
+
+    subgraphs = [
+        trace(functools.partial(numbered, index), tuple(operands), may_not_run=True, on_copies=True) for index in (0, 1)
+    ]
+    first, count = len(examples[0]), len(examples[0]) + len(examples[1])
+    places = slice(first), slice(first, count)
+    replayed = [replaying(function, place, count) for function, place in zip(functions, places, strict=True)]
+    return [*examples[0], *examples[1]], replayed, subgraphs
+
+
+def _zeros_like(example: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(example.shape, dtype=example.dtype, device=example.device)
 
 
 class _CondFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, made: _Call, call: Function, pred: Any, backwards: Any, *inputs: Any) -> tuple[Any, ...]:
+    def forward(
+        ctx: Any, made: _Call, call: Function, pred: Any, backwards: Any, count: int, *inputs: Any
+    ) -> tuple[Any, ...]:
         ctx.made, ctx.call, ctx.pred, ctx.backwards = made, call, pred, backwards
-        return tuple(pytree.tree_leaves(made.run()))
+        leaves = pytree.tree_leaves(made.run())
+        ctx.drawn = leaves[len(leaves) - count :]
+        return tuple(leaves[: len(leaves) - count])
 
     @staticmethod
     @once_differentiable
@@ -169,9 +213,9 @@ class _CondFunction(torch.autograd.Function):
         made: _Call = ctx.made
         made.check_unwritten()
         given = [g for g in gradients if isinstance(g, torch.Tensor)]
-        found = iter(ctx.call(ctx.pred, *ctx.backwards, (*made.operands, *given)))
-        needed = ctx.needs_input_grad[4:]
-        return None, None, None, None, *(next(found) if is_needed else None for is_needed in needed)
+        found = iter(ctx.call(ctx.pred, *ctx.backwards, (*made.operands, *ctx.drawn, *given)))
+        needed = ctx.needs_input_grad[5:]
+        return None, None, None, None, None, *(next(found) if is_needed else None for is_needed in needed)
 
 
 # -------------------------------------------------------------------------------------------------------------------- map
@@ -189,34 +233,42 @@ def map_over(
     made = _Call.here(run, trace, (*xs, *args), [value for value, _ in once.lifted])
     wanted = tensors_of(once.lifted)
     needed = [isinstance(x, torch.Tensor) and x.requires_grad for x in made.operands]
-    backward = made.backward_of(function, needed, wanted, once.result, len(xs))
-    return _MapFunction.apply(made, len(xs), backward, *xs, *args, *wanted)
+    drawn, results = [], once.result
+    if draws_numbers(once):
+        drawing = Drawing(function)
+        trace(drawing, made.operands, may_not_run=True, on_copies=True, rows=slice(len(xs)))
+        drawn, made = drawing.examples, replace(made, run=lambda: _MAP(drawing, [*xs], [*args]))
+    replayed = replaying(function, slice(None), len(drawn))
+    backward = made.backward_of(replayed, needed, wanted, results, drawn, len(xs))
+    return _MapFunction.apply(made, len(xs), len(drawn), backward, *xs, *args, *wanted)
 
 
 class _MapFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, made: _Call, count: int, backward: Function, *inputs: Any) -> tuple[Any, ...]:
+    def forward(ctx: Any, made: _Call, count: int, num_drawn: int, backward: Function, *inputs: Any) -> tuple[Any, ...]:
         ctx.made, ctx.count, ctx.backward_of_row = made, count, backward
         with _below_gradients():
-            return tuple(made.run())
+            leaves = pytree.tree_leaves(made.run())
+        ctx.drawn = leaves[len(leaves) - num_drawn :]
+        return tuple(leaves[: len(leaves) - num_drawn])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         made: _Call = ctx.made
         made.check_unwritten()
-        needed, count = ctx.needs_input_grad[3:], ctx.count
-        given = [g for g in gradients if isinstance(g, torch.Tensor)]
+        needed, count = ctx.needs_input_grad[4:], ctx.count
+        given = [*ctx.drawn, *(g for g in gradients if isinstance(g, torch.Tensor))]
 
         def of_row(*values: Any) -> tuple[torch.Tensor, ...]:
-            rows, tangents, args = values[:count], values[count : count + len(given)], values[count + len(given) :]
-            return ctx.backward_of_row(*rows, *args, *tangents)
+            rows, of_results, args = values[:count], values[count : count + len(given)], values[count + len(given) :]
+            return ctx.backward_of_row(*rows, *args, *of_results)
 
         found = iter(_MAP(of_row, [*made.operands[:count], *given], list(made.operands[count:])))
         gradients_of = [next(found) if is_needed else None for is_needed in needed]
         # What is not mapped has a gradient from each row.
         summed = [g if g is None else g.sum(0) for g in gradients_of[count:]]
-        return None, None, None, *gradients_of[:count], *summed
+        return None, None, None, None, *gradients_of[:count], *summed
 
 
 # ------------------------------------------------------------------------------------------------------------------ loops
@@ -230,22 +282,29 @@ def while_loop(
     As in torch, a loop of no rounds has the gradient of one round.
     """
 
+    drawing = Drawing(body_fn)
+    is_drawing = draws_numbers(once)
+    if is_drawing:
+        trace(drawing, tuple(carried), may_not_run=True, on_copies=True)
+    drawn = [*drawing.examples]
+
     def counted_cond(rounds: torch.Tensor, *operands: Any) -> Any:
-        return cond_fn(*operands)
+        return cond_fn(*operands[: len(carried)])
 
     def counted_body(rounds: torch.Tensor, *operands: Any) -> tuple[Any, ...]:
-        return rounds + 1, *body_fn(*operands)
+        return rounds + 1, *(drawing if is_drawing else body_fn)(*operands[: len(carried)])
 
     def run() -> Any:
         rounds = torch.zeros((), dtype=torch.int64)
         operator = torch.ops.higher_order.while_loop_stack_output
-        return operator(counted_cond, counted_body, (rounds, *carried), ())
+        return operator(counted_cond, counted_body, (rounds, *carried, *map(_zeros_like, drawn)), ())
 
     made = _Call.here(run, trace, carried, [value for value, _ in once.lifted])
     wanted = tensors_of(once.lifted)
     varies = [x.dtype.is_floating_point or x.dtype.is_complex for x in carried]
     results = [x for x, does_vary in zip(once.result, varies, strict=True) if does_vary]
-    backward = made.backward_of(_those(body_fn, varies), varies, wanted, results)
+    replayed = replaying(_those(body_fn, varies), slice(None), len(drawn))
+    backward = made.backward_of(replayed, varies, wanted, results, drawn)
     return _LoopFunction.apply(made, varies, backward, *carried, *wanted)
 
 
@@ -254,6 +313,7 @@ class _LoopFunction(torch.autograd.Function):
     def forward(ctx: Any, made: _Call, varies: list[bool], backward: Function, *inputs: Any) -> tuple[Any, ...]:
         with _below_gradients():
             rounds, *stacked = made.run()
+        stacked, ctx.drawn = stacked[: len(varies)], stacked[len(varies) :]
         ctx.made, ctx.varies, ctx.backward_of_round, ctx.inputs, ctx.stacked = made, varies, backward, inputs, stacked
         # The last element: its number is a tensor, since the size of the first dimension is not known in a trace.
         ctx.last = (rounds.amax() - 1).clamp(min=0)
@@ -274,7 +334,8 @@ class _LoopFunction(torch.autograd.Function):
             carried = [
                 torch.where(at == 0, x, _element(each, before)) for x, each in zip(initial, ctx.stacked, strict=True)
             ]
-            found = ctx.backward_of_round(*carried, *values[:count])
+            drawn = [_element(each, at) for each in ctx.drawn]
+            found = ctx.backward_of_round(*carried, *drawn, *values[:count])
             sums = (a + b for a, b in zip(values[count:], found[count:], strict=True))
             return at - 1, *found[:count], *sums
 
