@@ -123,7 +123,8 @@ class Emitter:
     def effects(self, log: SideEffects) -> None:
         """Lines that apply the segment's side effects to the program's objects."""
         for value in log.contents():
-            name = self.expression(value)
+            changed = value.changed_source
+            name = self.expression(value) if changed is None or value.source is not None else self.kept(changed)
             value.write_back(self, name, log)
         for value, attribute, new in log.attributes():
             if new is DELETED:

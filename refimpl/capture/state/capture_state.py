@@ -608,7 +608,8 @@ class CaptureState(OperatorState):
             found = plain_items(value.object)
             self.guard(GuardKind.LENGTH, source, len(found))
             items: list[Any] = [LazyValue(item, ItemSource(source, index)) for index, item in enumerate(found)]
-            self._insides[value] = InsideValue(base, items, value)
+            made = self._insides[value] = InsideValue(base, items, value)
+            self._objects[made] = value.object
         return self._insides[value]
 
     def attributes_of(self, value: ObjectValue) -> DictValue:
@@ -628,8 +629,8 @@ class CaptureState(OperatorState):
         return id(found) in self._known
 
     def has_frozen(self, value: ObjectValue) -> bool:
-        """Whether `attributes_of` or `items_of` was called for the object."""
-        return value in self._insides or any(key[0] is value for key in self._frozen_dicts)
+        """Whether `attributes_of`, or `items_of` of a dict, was called for the object."""
+        return any(key[0] is value for key in self._frozen_dicts)
 
     def _frozen(self, value: ObjectValue, source: Source, found: dict[Any, Any]) -> DictValue:
         known = self._frozen_dicts.get((value, source))

@@ -63,7 +63,7 @@ class SideEffects:
             raise GraphBreak("unsupported_operation", what="a change", kind="dict of an object")
         if any(not iterator.is_exhausted for iterator in self._under_way.get(value, ())):
             raise GraphBreak("unsupported_operation", what="a change under an iterator", kind=value.kind)
-        if value.source is not None:
+        if value.changed_source is not None:
             self.count += 1
             if value not in self._changed:
                 self._changed[value] = dict(value.items) if isinstance(value, DictValue) else {}
@@ -79,7 +79,7 @@ class SideEffects:
 
     def changed_objects(self) -> list[Value]:
         """The program's objects that were changed: containers, cells, and objects with a written or deleted attribute."""
-        return [value for value in (*self._changed, *self._attributes) if value.source is not None]
+        return [value for value in (*self._changed, *self._attributes) if value.changed_source is not None]
 
     def set_attribute(self, value: Value, name: str, new: Any) -> None:
         """`value.name = new`."""

@@ -619,7 +619,7 @@ class ObjectValue(ProgramObject):
 
     @property
     def keeps_inside(self) -> bool:
-        return True
+        return not self._is_sequence
 
     def rebuilt(self, emitter: Any) -> str:
         return emitter.constant(self.object)

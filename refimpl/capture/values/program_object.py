@@ -3,8 +3,8 @@ object whose class derives from dict, list or tuple.
 
 Counterpart: torch/_dynamo/variables/user_defined.py UserDefinedObjectVariable, UserDefinedDictVariable
 Differs: for a class that derives from dict or OrderedDict, methods written in C act on the items, a DictValue; for one that
-derives from list or tuple, on an InsideValue. The items of an object of the program can only be read; a method that changes them
-breaks the graph.
+derives from list or tuple, on an InsideValue. The items of one of the program's dicts of such a class can only be read; a method
+that changes them breaks the graph.
 """
 
 from __future__ import annotations
@@ -296,11 +296,19 @@ class InsideValue(SequenceValue):
         super().__init__(class_, items)
         self.owner = owner
 
+    @property
+    def changed_source(self) -> Source | None:
+        return self.owner.source
+
     def rebuilt(self, emitter: Any) -> str:
         """The expression of the object itself: an iterator over its items is rebuilt as an iterator over the object."""
         if not is_native_method(in_mro(self.owner.class_of(), "__iter__"), self.owner.class_of()):
             raise GraphBreak("cannot_rebuild", kind=f"part of a {self.owner.kind}")
         return emitter.expression(self.owner)
+
+    def write_back(self, emitter: Any, name: str, log: Any) -> None:
+        """Overrides SequenceValue: the class may have a `__setitem__` of its own."""
+        emitter.line(f"{emitter.constant(list.__setitem__)}({name}, slice(None), [{emitter.listed(self.items)}])")
 
 
 def _by_what_is_inside(domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:

@@ -36,6 +36,11 @@ class Value:
         """The name of the kind in messages."""
         return type(self).__name__.removesuffix("Value").lower()
 
+    @property
+    def changed_source(self) -> Source | None:
+        """The source of the program's object that a change of its content changes."""
+        return self.source
+
     # ------------------------------------------------------------------------------------------------- what it is
 
     @property

@@ -8,7 +8,15 @@ import pytest
 import torch
 
 from refimpl.capture.entry_points.decorators import graph_break
-from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of, same
+from refimpl.tests.capture.capturing import (
+    IN_EVERY_MODE,
+    MODES,
+    WHERE_IT_MUST,
+    assert_same_as_eager,
+    captured_with,
+    each_of,
+    same,
+)
 
 MORE = [4]
 
@@ -353,3 +361,51 @@ def test_errors_are_eager_s(wrong: Any) -> None:
         return y
 
     assert_same_as_eager(program)
+def changed(x: Any, row: Any, other: Any) -> Any:
+    row.append(x)
+    row.extend(other)
+    row.insert(0, x + 1)
+    row[1] = 5
+    del row[2]
+    row += [x * 2]
+    other.tag = len(row)
+    other.reverse()
+    return row, row[0] + row[-1], len(row), 7 in other[1:], [*other], other.tag
+
+
+def changed_by_its_methods(x: Any, row: Any, other: Any) -> Any:
+    row.append(1)
+    row.scale = row.scale + 1
+    other.pop()
+    return [value * x for value in row], row[0], other
+
+
+@IN_EVERY_MODE
+@pytest.mark.parametrize(
+    ("program", "make"),
+    [(changed, Row), (changed_by_its_methods, lambda items: Scaled(3, *items))],
+    ids=["changed", "changed_by_its_methods"],
+)
+def test_a_list_that_is_an_argument_is_changed_as_in_eager(program: Any, make: Any, mode: str) -> None:
+    captured, recorder, made = captured_with(program, breaks_at=MODES[mode])
+    x = torch.ones(2)
+    for items in ([1, 2], [1, x, 4], [1, 2]):
+        ours, theirs = (make(items), Row([7, x])), (make(items), Row([7, x]))
+        assert same(described(captured(x, *ours)), described(program(x, *theirs)))
+        assert same(described(ours), described(theirs))
+    if mode == WHERE_IT_MUST:
+        assert not made.breaks
+        assert len(recorder.graphs) == 2
+
+
+def test_a_list_that_is_two_arguments_is_changed_as_in_eager() -> None:
+    def program(x: Any, row: Any, other: Any) -> Any:
+        row.append(x)
+        return x * len(other)
+
+    captured, x = captured_with(program)[0], torch.ones(2)
+    for is_same in (False, True, False):
+        given = [Row([1]) for _ in range(4)]
+        pairs = [(given[0], given[0]), (given[1], given[1])] if is_same else [(given[0], given[2]), (given[1], given[3])]
+        assert same(captured(x, *pairs[0]), program(x, *pairs[1]))
+        assert same(described(pairs[0]), described(pairs[1]))
