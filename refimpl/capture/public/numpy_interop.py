@@ -35,7 +35,9 @@ def _functions() -> dict[int, tuple[Any, Any]]:
             continue
         for name, counterpart in vars(of_tensors).items():
             function = getattr(module, name, None)
+            is_scalar = isinstance(function, type) and issubclass(function, np.generic)
             is_kind = isinstance(function, (type, ModuleType)) or isinstance(counterpart, (type, ModuleType))
+            is_kind &= not is_scalar
             if not name.startswith("_") and callable(function) and callable(counterpart) and not is_kind:
                 found[id(function)] = function, counterpart
     return found

@@ -33,7 +33,7 @@ from refimpl.capture.values import (
     TensorValue,
     Value,
 )
-from refimpl.capture.values.array import numpy_node, tensor_of_array
+from refimpl.capture.values.array import as_tensor, numpy_node, tensor_of_array
 from refimpl.capture.values.triton_kernel import KernelValue
 
 if TYPE_CHECKING:
@@ -81,16 +81,20 @@ def _tensor(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: 
     shape = (
         _shape_of_numbers(domain, args[0], numbers) if len(args) == 1 and kwargs.keys() <= {"dtype", "device"} else None
     )
-    symbolic = [number for number in numbers if isinstance(number, NumberValue)]
-    stays = bool(symbolic) and (is_exporting() or any(map(domain.state.is_read, symbolic)))
-    if shape is None or not stays:
+    if shape is None or not any(_is_kept(domain, number) for number in numbers):
         return domain.state.operator(torch.tensor, args, kwargs)
-    # The dtype is that of the same numbers of Python.
+    # The dtype is that of the same numbers of Python or numpy.
     samples = [_sample_of(number) for number in numbers]
-    named: dict[str, Any] = {"dtype": ConstantValue(torch.tensor(samples).dtype), **kwargs}
+    named: dict[str, Any] = {"dtype": ConstantValue(torch.tensor(samples if shape else samples[0]).dtype), **kwargs}
     made: list[Value] = []
     for number, sample in zip(numbers, samples, strict=True):
-        if type(sample) is bool:
+        if isinstance(number, ArrayValue):
+            made.append(
+                domain.state.operator(
+                    "to", [as_tensor(number)], {**named, "copy": ConstantValue(True)}, kind="call_method"
+                )
+            )
+        elif type(sample) is bool:
             made.append(domain.state.operator(torch.full, [SequenceValue(tuple, []), number], named))
         else:
             made.append(domain.state.operator(torch.scalar_tensor, [number], named))
@@ -107,6 +111,9 @@ def _shape_of_numbers(domain: SymbolicDomain, value: Any, numbers: list[Value]) 
     if isinstance(value, NumberValue) or (isinstance(value, ConstantValue) and type(value.value) in (bool, int, float)):
         numbers.append(value)
         return ()
+    if isinstance(value, ArrayValue) and value.is_scalar:
+        numbers.append(value)
+        return ()
     if not isinstance(value, SequenceValue) or value.class_ not in (list, tuple) or not value.items:
         return None
     inner = [_shape_of_numbers(domain, item, numbers) for item in value.items]
@@ -114,8 +121,17 @@ def _shape_of_numbers(domain: SymbolicDomain, value: Any, numbers: list[Value]) 
     return None if first is None or any(shape != first for shape in inner) else (len(inner), *first)
 
 
+def _is_kept(domain: SymbolicDomain, number: Value) -> bool:
+    """Whether the number is known only when the program runs. In export, sizes are too."""
+    if isinstance(number, ArrayValue):
+        return True
+    return isinstance(number, NumberValue) and (is_exporting() or domain.state.is_read(number))
+
+
 def _sample_of(number: Value) -> Any:
-    """A number of Python with the class of a number."""
+    """A number with the class of a number."""
+    if isinstance(number, ArrayValue):
+        return number.class_of()(1)
     if isinstance(number, NumberValue):
         return number.class_of()(1)
     assert isinstance(number, ConstantValue)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from refimpl.capture.values.constant import ConstantValue, NumberValue
 from refimpl.capture.values.hashing import CONSTANT_TYPES
 from refimpl.capture.values.object import ObjectValue
 from refimpl.capture.values.sequence import SequenceValue, SliceValue
-from refimpl.capture.values.tensor import TensorValue
+from refimpl.capture.values.tensor import TensorValue, items_read_from
 from refimpl.capture.values.value import Value, unsupported
 
 if TYPE_CHECKING:
@@ -115,6 +116,8 @@ class ArrayValue(Value):
     def call_method(
         self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
     ) -> Value:
+        if name == "tolist" and domain.state.reads_data and not args and not kwargs:
+            return items_read_from(domain, as_tensor(self))
         if name in _METHODS_LEFT_OUT:
             raise GraphBreak("data_dependent_read", what=f"ndarray.{name}()")
         method = getattr(np.ndarray, name)
@@ -154,7 +157,7 @@ def array_operator(domain: SymbolicDomain, function: Callable[..., Any], operand
     """A function of `operator`, at least one operand of which is an array."""
     seen = [domain.state.realize(operand) for operand in operands]
     if len(seen) == 2 and _is_tensor_with_number(function, *seen):
-        return domain.state.operator(function, [seen[0], _as_tensor(seen[1])], {})
+        return domain.state.operator(function, [seen[0], as_tensor(seen[1])], {})
     for operand in seen:
         if isinstance(operand, TensorValue):
             unsupported("an operator on an array and it", operand)
@@ -185,7 +188,7 @@ def tensor_of_array(domain: SymbolicDomain, array: ArrayValue) -> TensorValue:
     """`torch.from_numpy(array)`, which shares memory."""
     if array.is_scalar:
         unsupported("torch.from_numpy", array)
-    made = domain.state.operator(torch.as_tensor, [_as_tensor(array)], {})
+    made = domain.state.operator(torch.as_tensor, [as_tensor(array)], {})
     assert isinstance(made, TensorValue)
     return made
 
@@ -202,6 +205,8 @@ def numpy_node(
         expected = trial.run()
     except Exception as error:
         raise GraphBreak("op_raises_on_fake", what=f"numpy.{what}", error=type(error).__name__) from error
+    if trial.writes_tensor():
+        raise GraphBreak("call_of_native_code", what=f"numpy.{what}, which writes to a tensor,")
     written = trial.written()
     for array in written:
         _will_write_array(domain, array)
@@ -249,8 +254,13 @@ class _StandInCall:
         """The result. Raises what numpy raises."""
         stand_ins = [stand_in for stand_in, _ in self.pairs]
         count = len(stand_ins) - len(self._names)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             return self._function(*stand_ins[:count], **dict(zip(self._names, stand_ins[count:], strict=True)))
+
+    def writes_tensor(self) -> bool:
+        """Whether the function has written to a tensor, as one that assigns to items does."""
+        return any(isinstance(stand_in, torch.Tensor) and stand_in._version > 0 for stand_in, _ in self.pairs)
 
     def written(self) -> list[Value]:
         """The arguments that the function writes to: it raises if they are read-only, and has not raised before."""
@@ -280,6 +290,9 @@ def _numpy_argument(domain: SymbolicDomain, value: Any) -> Value:
         case SequenceValue() if value.class_ in (tuple, list):
             return SequenceValue(value.class_, [_numpy_argument(domain, item) for item in value.items])
         case ObjectValue() if _is_dtype(value.object):
+            return value
+        case TensorValue() if type(value) is TensorValue:  # numpy asks it for its array
+            array_of_tensor(value)  # breaks the graph where there is none
             return value
         case _:
             unsupported("a call of numpy", value)
@@ -358,7 +371,8 @@ def _is_dtype(object_: Any) -> bool:
     return is_a(object_, type) and object_.__module__ == "numpy" and issubclass(object_, np.generic)
 
 
-def _as_tensor(array: ArrayValue) -> TensorValue:
+def as_tensor(array: ArrayValue) -> TensorValue:
+    """The tensor that stands for the array in the graph."""
     return TensorValue(array.node, array.fake)
 
 
@@ -366,7 +380,7 @@ def _for_node(value: Value) -> Value:
     """The argument for the node: a tensor for an array, a name for a dtype."""
     match value:
         case ArrayValue():
-            return _as_tensor(value)
+            return as_tensor(value)
         case SequenceValue():
             return SequenceValue(value.class_, [_for_node(item) for item in value.items])
         case ObjectValue():
@@ -381,6 +395,8 @@ def _stand_in(value: Value) -> Any:
         case ArrayValue():
             made = _array_like(value.fake)
             return made[()] if value.is_scalar else made
+        case TensorValue():
+            return torch.from_numpy(_array_like(value.fake))
         case ConstantValue():
             return value.value
         case NumberValue():
@@ -433,12 +449,14 @@ def _views(expected: Any, pairs: list[tuple[Any, Value]]) -> set[int]:
     if not isinstance(expected, np.ndarray):
         return set()
     arrays = [
-        (array, value) for array, value in pairs if isinstance(array, np.ndarray) and isinstance(value, ArrayValue)
+        (array.numpy() if isinstance(array, torch.Tensor) else array, value)
+        for array, value in pairs
+        if isinstance(array, (np.ndarray, torch.Tensor)) and isinstance(value, (ArrayValue, TensorValue))
     ]
     return {storage_key(value.fake) for array, value in arrays if np.may_share_memory(expected, array)}
 
 
 def _views_of(fake: torch.Tensor, pairs: list[tuple[Any, Value]]) -> set[int]:
     """The storages of the arguments that share memory with the tensor."""
-    arrays = [value.fake for _, value in pairs if isinstance(value, ArrayValue) and value.fake.numel()]
+    arrays = [value.fake for _, value in pairs if isinstance(value, (ArrayValue, TensorValue)) and value.fake.numel()]
     return {storage_key(array) for array in arrays} & {storage_key(fake)}

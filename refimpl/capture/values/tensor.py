@@ -210,6 +210,16 @@ class TensorValue(Value):
     def set_item(self, domain: SymbolicDomain, key: Value, item: Any) -> None:
         domain.state.operator(operator.setitem, [self, key, item], {})
 
+    def contains(self, domain: SymbolicDomain, item: Value, inverted: bool) -> Any:
+        """`item in tensor`: whether any element equals it, which is data."""
+        if not domain.state.reads_data:
+            raise GraphBreak("data_dependent_read", what="`in` of a tensor")
+        if not isinstance(item, (ConstantValue, NumberValue, TensorValue)):
+            unsupported("`in`", self)
+        found = domain.state.operator(torch.any, [domain.state.operator(operator.eq, [item, self], {})], {})
+        answer = domain.state.operator(torch.logical_not, [found], {}) if inverted else found
+        return domain.state.operator("item", [answer], {}, kind="call_method")
+
     def elements(self, domain: SymbolicDomain) -> list[Value]:
         if not self.fake.dim():
             unsupported("iterating", self)
@@ -227,6 +237,15 @@ class TensorValue(Value):
         named = {"dtype": ConstantValue(self.fake.dtype), "device": ConstantValue(self.fake.device), **kwargs}
         return domain.call(frame, domain.object(torch.tensor), [data], named)
 
+    def _numpy(self, domain: SymbolicDomain, *, is_forced: Any) -> Any:
+        """`tensor.numpy(force=...)`. Forced, it is the array of a detached tensor in the memory of the CPU."""
+        if type(is_forced) is not bool:
+            raise GraphBreak("op_raises_on_fake", what="Tensor.numpy()", error="TypeError")
+        tensor: Any = self
+        for name in ("detach", "cpu", "resolve_conj", "resolve_neg") if is_forced else ():
+            tensor = domain.state.operator(name, [tensor], {}, kind="call_method")
+        return domain.array_of_tensor(tensor)
+
     def call_method(
         self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
     ) -> Any:
@@ -235,10 +254,10 @@ class TensorValue(Value):
             return answer
         if domain.state.backward_of and name in _UNKNOWN_IN_BACKWARD:
             unsupported(f"method {name} in backward", self)
-        if name == "numpy" and not args and not kwargs:
-            return domain.array_of_tensor(self)
+        if name == "numpy" and not args and kwargs.keys() <= {"force"}:
+            return self._numpy(domain, is_forced="force" in kwargs and domain.constant_of(kwargs["force"], "numpy"))
         if name == "tolist" and domain.state.reads_data and not args and not kwargs:
-            return _items(domain, self)
+            return items_read_from(domain, self)
         if name in _READ_DATA and not (name == "item" and domain.state.reads_data):
             raise GraphBreak("data_dependent_read", what=f"Tensor.{name}()")
         if name in WATCHING_METHODS:
@@ -312,7 +331,7 @@ def _operator(domain: SymbolicDomain, function: Any, left: Value, right: Value) 
     return domain.state.operator(function, [left, right], {})
 
 
-def _items(domain: SymbolicDomain, receiver: TensorValue) -> Value:
+def items_read_from(domain: SymbolicDomain, receiver: TensorValue) -> Value:
     """The elements of a small tensor as nested lists, each read on its own."""
     numel = receiver.fake.numel()
     if type(numel) is not int or numel > _MOST_ITEMS:
@@ -320,7 +339,7 @@ def _items(domain: SymbolicDomain, receiver: TensorValue) -> Value:
     if not receiver.fake.dim():
         return domain.state.operator("item", [receiver], {}, kind="call_method")
     rows = [receiver.get_item(domain, ConstantValue(index)) for index in range(receiver.fake.shape[0])]
-    return SequenceValue(list, [_items(domain, row) for row in rows])
+    return SequenceValue(list, [items_read_from(domain, row) for row in rows])
 
 
 def _number(found: Any, receiver: TensorValue, name: str) -> Value:
