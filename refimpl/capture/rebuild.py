@@ -22,6 +22,7 @@ from refimpl.capture.values import (
     FoundIteratorValue,
     Value,
 )
+from refimpl.capture.values.classes import maker_of
 from refimpl.capture.values.value import DELETED
 
 _LITERALS = (bool, type(None))  # there is one object of each value, as of small integers
@@ -104,6 +105,8 @@ class Emitter:
         """An expression for an object that the segment keeps alive."""
         if type(found) in _LITERALS or (type(found) is int and abs(found) < _LARGE):
             return repr(found)
+        if (make := maker_of(found)) is not None:
+            return self.named(found, f"{self.constant(make)}()")
         name = self._constant_names.get(id(found))
         if name is None:
             name = self._constant_names[id(found)] = f"c{len(self._constants)}"

@@ -117,7 +117,7 @@ FOLDED = _by_id(
             "abs", "ascii", "bin", "bool", "bytes", "chr", "complex", "divmod", "float", "format", "hex", "int", "max", "min",
             "oct", "ord", "pow", "repr", "round", "str", "sum", "all", "any",
         )),
-        operator.abs, operator.index, operator.countOf, operator.indexOf,
+        operator.abs, operator.index, operator.countOf, operator.indexOf, sys.intern,
         *(value for value in vars(math).values() if isinstance(value, BuiltinFunctionType)),
         torch.finfo, torch.iinfo, torch.device, torch.typename, torch.promote_types, torch.can_cast, torch.is_storage,
     }

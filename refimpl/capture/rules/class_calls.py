@@ -10,6 +10,8 @@ is still referenced: one that is unused, or used only after a graph break, costs
 from __future__ import annotations
 
 import builtins
+import functools
+from collections import namedtuple
 from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,7 +22,7 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.bytecode.errors import UnsupportedCode
 from refimpl.capture.bytecode.instructions import NormalizedCode, Op
 from refimpl.capture.bytecode.normalize import normalize
-from refimpl.capture.guards.sources import AttributeSource, KeptSource
+from refimpl.capture.guards.sources import AttributeSource, KeptSource, class_source
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.recognition import defined_in
 from refimpl.capture.rules.rule_table import RuleTable
@@ -37,7 +39,7 @@ from refimpl.capture.values import (
     Value,
     polyfills,
 )
-from refimpl.capture.values.classes import finds_plainly, in_mro, is_a, is_named_tuple, is_struct_sequence
+from refimpl.capture.values.classes import finds_plainly, in_mro, is_a, is_named_tuple, is_struct_sequence, note_maker
 from refimpl.capture.values.error import make_error
 from refimpl.capture.values.function import BUILD_CLASS
 from refimpl.capture.values.instance import has_instance_dict, is_plain_module
@@ -55,12 +57,33 @@ _WITH_PLAIN_NEW = (torch.no_grad, torch.enable_grad)
 _METACLASSES = (type, type(torch.autograd.Function))  # they run no code of the user's
 _DECORATORS = ("staticmethod", "classmethod", "property")
 _READ = ("__name__", *_DECORATORS)
+_CALL_OF_TYPE = type.__dict__["__call__"]
 _ASKED_FOR = ("__slots__", "__qualname__", "__classcell__")  # names that `type.__new__` treats specially
 _CAN_BE_DERIVED_FROM = 1 << 10  # Py_TPFLAGS_BASETYPE
 
 
+def call_class(domain: SymbolicDomain, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A call of a class, which its metaclass may answer."""
+    found = in_mro(type(function.object), "__call__")
+    if found is _CALL_OF_TYPE:
+        return instantiate(domain, function.object, args, kwargs)
+    if not isinstance(found, FunctionType):
+        raise GraphBreak("call_of_native_code", what=f"class {function.object.__qualname__}")
+    method = domain.state.wrap(found, AttributeSource(class_source(function.object), "__call__"))
+    return domain.enter_function(method, [function, *args], kwargs)
+
+
+@CLASS_RULES.of(_CALL_OF_TYPE)
+def _call_of_type(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`type.__call__(class_, ...)`, as a metaclass reaches it through `super()`."""
+    class_ = domain.state.realize(args[0]) if args else None
+    if not isinstance(class_, ObjectValue) or not class_.is_class:
+        raise GraphBreak("call_of_native_code", what="type.__call__")
+    return instantiate(domain, class_.object, args[1:], kwargs)
+
+
 def instantiate(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """A call of a class."""
+    """What `type.__call__` does for a class: makes an object and calls its `__init__`."""
     if is_named_tuple(class_):
         return _named_tuple(domain, class_, args, kwargs)
     if is_struct_sequence(class_):
@@ -175,6 +198,23 @@ def _new(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dic
     return InstanceValue(class_.object)
 
 
+@CLASS_RULES.of(namedtuple)
+def _new_named_tuple_class(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    """`namedtuple(name, fields)`: a class for capture. Where the segment leaves the class, each call makes one of its own."""
+    given = [domain.constant_of(arg, "namedtuple") for arg in args]
+    named = {"module": frame.globals.get("__name__", "__main__")}
+    named |= {name: domain.constant_of(arg, "namedtuple") for name, arg in kwargs.items()}
+    if not all(domain.is_constant(item) for item in named.get("defaults") or ()):
+        raise GraphBreak("call_of_native_code", what="namedtuple with defaults that are no constants")
+    make: Any = functools.partial(namedtuple, *given, **named)
+    try:
+        made = make()
+    except Exception as error:
+        raise GraphBreak("op_raises_on_fake", what="namedtuple", error=type(error).__name__) from error
+    note_maker(made, make)
+    return ObjectValue(made)
+
+
 def _named_tuple(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
     fields, defaults = class_._fields, class_._field_defaults
     if len(args) > len(fields) or not kwargs.keys() <= {*fields[len(args) :]}:
@@ -206,8 +246,7 @@ def _has_plain_new(class_: type) -> bool:
 def _is_plain(class_: type, plain_new: Any = object.__new__) -> bool:
     """Whether a call of the class makes an object with a dict and calls `__init__`, and nothing else."""
     return (
-        type(class_).__call__ is type.__call__
-        and (class_.__new__ is plain_new or _has_plain_new(class_))
+        (class_.__new__ is plain_new or _has_plain_new(class_))
         and finds_plainly(class_)
         and (has_instance_dict(class_) or (class_.__base__ is object and "__slots__" in class_.__dict__))
         and not getattr(class_, "__abstractmethods__", None)

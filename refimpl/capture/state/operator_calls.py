@@ -169,7 +169,10 @@ class OperatorState:
         """
         what = target if isinstance(target, str) else getattr(target, "__name__", str(target))
         if config.only_allow_pt2_compliant_ops and not is_compliant(target):
-            raise GraphBreak("call_of_skipped_function", what=f"{target}, without the tag pt2_compliant_tag,")
+            raise GraphBreak(
+                "call_of_skipped_function",
+                what=f"{target}, which is not PT2 compliant (it lacks the tag pt2_compliant_tag),",
+            )
         fake_args = [self.fake_of(arg, what) for arg in args]
         fake_kwargs = {name: self.fake_of(arg, what) for name, arg in kwargs.items()}
         given = [*_tensors_in([fake_args, *fake_kwargs.values()])]

@@ -56,7 +56,7 @@ from refimpl.capture.recognition import (
     treatment,
 )
 from refimpl.capture.rules.builtin_calls import BUILTIN_RULES
-from refimpl.capture.rules.class_calls import CLASS_RULES, begin_module, instantiate, is_module_init
+from refimpl.capture.rules.class_calls import CLASS_RULES, begin_module, call_class, is_module_init
 from refimpl.capture.rules.constant_calls import CACHED, CONSTANT_RULES, call_cached, member_of
 from refimpl.capture.rules.iterable_calls import ITERABLE_RULES, eaten
 from refimpl.capture.rules.lazy_iterators import ITERATOR_RULES
@@ -211,8 +211,11 @@ def _by_kind(
         switch = switch_of(target)
         if switch is not None:
             return switch
-        make = make_tensor if is_tensor_class(target) else instantiate
-        return make(domain, target, args, kwargs)
+        if is_array_call(target):
+            return call_numpy(domain, target, args, kwargs)
+        if is_tensor_class(target):
+            return make_tensor(domain, target, args, kwargs)
+        return call_class(domain, function, args, kwargs)
     if is_a(target, MethodWrapperType) and is_a(target.__self__, _ACCESSES) and not kwargs:
         return _access(domain, target, args)
     if is_a(target, FunctionType) and marks_static(target):

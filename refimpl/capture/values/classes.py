@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
 from enum import EnumMeta
 from types import SimpleNamespace, UnionType, WrapperDescriptorType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 MISSING = object()
 _OF_NAMED_TUPLES = frozenset(
@@ -13,8 +16,21 @@ _OF_NAMED_TUPLES = frozenset(
 )
 _BUILTINS = (
     object, dict, list, tuple, set, frozenset, int, float, str, bytes, OrderedDict, defaultdict, deque, SimpleNamespace,
-    BaseException,
+    BaseException, threading.local,
 )  # fmt: skip
+
+
+_MAKERS: WeakKeyDictionary[type, Callable[[], type]] = WeakKeyDictionary()
+
+
+def note_maker(class_: type, make: Callable[[], type]) -> None:
+    """Notes how to make the class again, for a class that every call of the program makes anew."""
+    _MAKERS[class_] = make
+
+
+def maker_of(object_: Any) -> Callable[[], type] | None:
+    """How to make the class again; None for other objects."""
+    return _MAKERS.get(object_) if type(object_) is type else None
 
 
 def is_a(object_: Any, kinds: Any) -> bool:
@@ -31,7 +47,9 @@ def in_mro(class_: type, name: str) -> Any:
 
 
 def own_attributes(object_: Any) -> dict[str, Any]:
-    """The `__dict__` of the object; an empty one for an object without."""
+    """The `__dict__` of the object, of a `threading.local` that of this thread; an empty one for an object without."""
+    if is_a(object_, threading.local):
+        return threading.local.__getattribute__(object_, "__dict__")
     try:
         return object.__getattribute__(object_, "__dict__")
     except AttributeError:
@@ -40,7 +58,7 @@ def own_attributes(object_: Any) -> dict[str, Any]:
 
 def has_own_attributes(object_: Any) -> bool:
     """Whether the object has a `__dict__`."""
-    return type(object_).__dictoffset__ != 0
+    return type(object_).__dictoffset__ != 0 or is_a(object_, threading.local)
 
 
 def writes(found: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import operator
 import sys
+import threading
 from collections import OrderedDict, defaultdict, deque
 from enum import Enum, EnumMeta
 from types import (
@@ -31,6 +32,7 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import (
     AttributeSource,
+    FactsSource,
     ItemSource,
     KeptSource,
     OwnAttributeSource,
@@ -60,7 +62,7 @@ from refimpl.capture.values.program_object import ProgramObject, dict_base, is_n
 from refimpl.capture.values.region import region_of_object
 from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.tensor import TensorValue
-from refimpl.capture.values.value import DELETED, UserRaise, Value, raising, unsupported
+from refimpl.capture.values.value import DELETED, TEXTS, UserRaise, Value, raising, unsupported
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -90,11 +92,14 @@ _COMPARED_IN_C = (
     GetSetDescriptorType,
 )  # known by identity, and compared without code of the user's
 _NAMES_IN_C = ("__name__", "__qualname__", "__module__", "__doc__")
+_SUBCLASSES = type.__dict__["__subclasses__"]
+_PLAIN_SETTERS = (object.__setattr__, torch.nn.Module.__setattr__, threading.local.__setattr__)
 _PLAIN_GETTERS = (object.__getattribute__, type.__getattribute__, ModuleType.__getattribute__)
 _MODULE_GETATTR = torch.nn.Module.__dict__["__getattr__"]
 _PLAIN = (FunctionType, ModuleType, type)
 _NATIVE = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 _NAMES = ("__name__", "__qualname__")
+_NAMES_OF_CLASSES = (*_NAMES, "__module__")
 _MAY_CHANGE = 1 << 9  # the bit of `__flags__` of classes that are not of C, whose name and bases the program may assign
 _PLAIN_EQUALITY = (object.__eq__, type.__eq__)
 # classes for which `list[int]` is supported
@@ -192,6 +197,12 @@ class ObjectValue(ProgramObject):
                 return ConstantValue(sign == "!=")
         return super().compare(domain, sign, left, right)
 
+    def text(self, domain: SymbolicDomain, kind: str) -> Any:
+        if not is_a(self.object, FunctionType):
+            return super().text(domain, kind)
+        domain.load_attr(self, "__qualname__")  # with a guard; the address follows from the identity
+        return ConstantValue(TEXTS[kind](self.object))
+
     # ------------------------------------------------------------------------------------------------- attributes
 
     def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
@@ -234,15 +245,15 @@ class ObjectValue(ProgramObject):
         class_ = self.object
         if type(class_).__getattribute__ is not type.__getattribute__:
             unsupported(f"attribute {name}", self)
-        if name in ("__mro__", "__bases__", "__dict__", "__name__") and class_.__flags__ & _MAY_CHANGE:
+        if name in ("__mro__", "__bases__", "__dict__", *_NAMES_OF_CLASSES) and class_.__flags__ & _MAY_CHANGE:
             return domain.state.wrap(getattr(class_, name), AttributeSource(source, name))
         if name in ("__mro__", "__bases__"):
             return SequenceValue(tuple, [domain.object(base) for base in getattr(class_, name)])
         if name == "__dict__":
             return domain.state.wrap(class_.__dict__, AttributeSource(source, name))
-        if name == "__name__":
-            return ConstantValue(class_.__name__)
-        if domain.has_class_method(class_, name):
+        if name in _NAMES_OF_CLASSES:
+            return ConstantValue(getattr(class_, name))
+        if domain.has_class_method(class_, name) or in_mro(type(class_), name) is _SUBCLASSES:
             return NativeMethodValue(self, name)
         if is_a(class_, EnumMeta) and name in class_.__dict__.get("_member_map_", ()):
             return domain.state.wrap(class_.__dict__["_member_map_"][name], AttributeSource(source, name))
@@ -263,12 +274,14 @@ class ObjectValue(ProgramObject):
         return domain.state.wrap(found, AttributeSource(source, name))
 
     def _of_metaclass(self, domain: SymbolicDomain, found: Any, name: str) -> Any:
-        """An attribute that the metaclass provides: a property or a method written in Python."""
+        """An attribute that the metaclass provides: a property or a method written in Python, or an object."""
         way = AttributeSource(class_source(self.object), name)
         if is_a(found, property) and is_a(found.fget, FunctionType):
             return domain.enter_function(domain.state.wrap(found.fget, AttributeSource(way, "fget")), [self], {})
         if is_a(found, FunctionType):
             return MethodValue(domain.state.wrap(found, way), self)
+        if not hasattr(type(found), "__get__"):
+            return domain.state.wrap(found, way)
         unsupported(f"attribute {name} of its metaclass", self)
 
     def _raise_missing(self, domain: SymbolicDomain, source: Source, name: str) -> NoReturn:
@@ -486,7 +499,7 @@ class ObjectValue(ProgramObject):
         if domain.state.has_frozen(self) or domain.state.reaches(own_attributes(object_)):
             return False
         setter = type(object_).__setattr__
-        is_plain = setter is object.__setattr__ or setter is torch.nn.Module.__setattr__
+        is_plain = any(setter is known for known in _PLAIN_SETTERS)
         return is_plain and hasattr(object_, "__dict__") and name not in ("__dict__", "__class__")
 
     def _may_write_of_module(self, domain: SymbolicDomain, module: torch.nn.Module, name: str, attribute: Any) -> bool:
@@ -510,7 +523,15 @@ class ObjectValue(ProgramObject):
     ) -> Any:
         if domain.has_class_method(self.object, name):
             return domain.call_class_method(self.object, name, frame, args, kwargs)
+        if name == "__subclasses__" and self.is_class and not args and not kwargs:
+            return self._subclasses(domain)
         return super().call_method(domain, frame, name, args, kwargs)
+
+    def _subclasses(self, domain: SymbolicDomain) -> Value:
+        """`class_.__subclasses__()`, with a guard on the classes: a new list of them."""
+        way = KeptSource(self.object, self.object.__qualname__) if self.source is None else self.source
+        found = domain.state.wrap(type.__subclasses__(self.object), FactsSource(way, type.__subclasses__))
+        return SequenceValue(list, domain.elements(found))
 
     def hooks_of(self, domain: SymbolicDomain) -> bool:
         """Whether calling the module runs hooks besides its `forward`; guarded if it does not."""

@@ -27,8 +27,8 @@ from refimpl.capture.values.value import Value, unsupported
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
-# Attributes of `object` that are built in, whichever class of the mro they are read from.
-_GIVEN_AS_THEY_ARE = (object.__setattr__, object.__getattribute__)
+# Attributes of `object` and `type` that are built in, whichever class of the mro they are read from.
+_GIVEN_AS_THEY_ARE = (object.__setattr__, object.__getattribute__, type.__dict__["__call__"])
 
 
 class SuperValue(Value):
@@ -43,7 +43,8 @@ class SuperValue(Value):
 
     def load_attr(self, domain: SymbolicDomain, name: str) -> Value:
         receiver = domain.state.realize(self.receiver)
-        mro = _mro_of(receiver)
+        is_of_class = _is_class(receiver) and self.class_ in receiver.object.__mro__
+        mro = receiver.object.__mro__ if is_of_class else _mro_of(receiver)
         behind = mro[mro.index(self.class_) + 1 :]
         owner = next((base for base in behind if name in base.__dict__), None)
         if owner is not None:
@@ -52,12 +53,14 @@ class SuperValue(Value):
             for base in behind[: behind.index(owner)]:  # a class in between may gain the attribute later
                 way = AttributeSource(KeptSource(base, base.__qualname__), "__dict__")
                 domain.state.guard(GuardKind.LACKS, way, name)
-        found = None if owner is None else self._bound(domain, owner, name, receiver)
+        found = None if owner is None else self._bound(domain, owner, name, receiver, is_of_class=is_of_class)
         return unsupported(f"super().{name}", receiver) if found is None else found
 
-    def _bound(self, domain: SymbolicDomain, owner: type, name: str, receiver: Value) -> Value | None:
+    def _bound(
+        self, domain: SymbolicDomain, owner: type, name: str, receiver: Value, *, is_of_class: bool
+    ) -> Value | None:
         """Binds a class attribute to the receiver; None where that is not supported."""
-        found, is_of_class = owner.__dict__[name], _is_class(receiver)
+        found = owner.__dict__[name]
         if (
             isinstance(receiver, SubclassTensorValue)
             and owner in torch.Tensor.__mro__[:-1]
@@ -132,8 +135,6 @@ def _mro_of(receiver: Value) -> tuple[type, ...]:
     if isinstance(receiver, (InstanceValue, SubclassTensorValue)):
         return receiver.class_.__mro__
     if isinstance(receiver, ObjectValue):
-        if receiver.is_class:
-            return receiver.object.__mro__
-        if receiver.source is not None:
+        if receiver.is_class or receiver.source is not None:
             return type(receiver.object).__mro__
     unsupported("super()", receiver)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
@@ -60,6 +63,39 @@ class OfMeta(metaclass=Meta):
     own = 3
 
 
+class Singleton(type):
+    made: dict[Any, Any] = {}
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls not in cls.made:
+            cls.made[cls] = super().__call__(*args, **kwargs)
+        return cls.made[cls]
+
+
+class Settings(metaclass=Singleton):
+    def __init__(self, scale: int) -> None:
+        self.scale = scale
+
+
+class Noting(type):
+    def __call__(cls, *args: Any) -> Any:
+        made: Any = object.__new__(cls)
+        made.__init__(*args)
+        made.is_noted = True
+        return made
+
+
+class Noted(metaclass=Noting):
+    is_noted = False
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+
+ON_THREAD = threading.local()
+ON_THREAD.scale = 3
+
+
 @torch.jit.script
 def scripted(x: Tensor) -> Tensor:
     return x * 2 + 1
@@ -110,7 +146,38 @@ def named_for_a_profiler(x: Tensor) -> Any:
     return y
 
 
+def by_a_metaclass(x: Tensor) -> Any:
+    made = Noted(x * 2)
+    return made.x + made.is_noted, type(made) is Noted, type(made).__bases__ == (object,), Noted.is_noted
+
+
+def derived_classes(x: Tensor) -> Any:
+    return x * len(WithNew.__subclasses__()), [class_.__name__ for class_ in WithNew(1).__class__.__subclasses__()]
+
+
+def names(x: Tensor) -> Any:
+    return x * 1, WithNew.__module__, WithNew.__qualname__, dict.__module__, sys.intern("na" + "me")
+
+
+def texts_of_functions(x: Tensor) -> Any:
+    return x * 1, str(made_with_new), repr(made_with_new), f"{made_with_new}", f"{made_with_new!r}"
+
+
+def named_tuples(x: Tensor) -> Any:
+    Pair = namedtuple("Pair", "first second", defaults=(3,))
+    Other = namedtuple("Other", ["first"], rename=True)
+    pair = Pair(x)
+    first, second = pair._replace(first=x * 2)
+    return first * second, Pair._fields, Pair.__module__, Pair.__name__, Other(1) == (1,), Pair is Other
+
+
+def local_to_a_thread(x: Tensor) -> Any:
+    scale, ON_THREAD.other = ON_THREAD.scale, x + 1
+    return x * scale, ON_THREAD.other, hasattr(ON_THREAD, "scale"), hasattr(ON_THREAD, "missing")
+
+
 PROGRAMS = (
+    by_a_metaclass, derived_classes, names, texts_of_functions, named_tuples, local_to_a_thread,
     made_with_new, returned_object, made_without_init, another_object, of_the_metaclass, order_of_classes, names_of_a_class,
     of_torchscript, named_for_a_profiler,
 )  # fmt: skip
@@ -124,6 +191,63 @@ def test_one_graph_does_what_eager_does(program: Callable[..., Any]) -> None:
         x = torch.full((2,), value, requires_grad=True)
         assert same(compiled(x), program(x))
     assert len(recorder.graphs) == 1
+
+
+def test_a_metaclass_may_keep_the_only_object() -> None:
+    def program(x: Tensor, scale: int) -> Any:
+        return x * Settings(scale).scale, Settings(scale)
+
+    for captured in (program, compile(program, backend="eager", fullgraph=True)):
+        Singleton.made.clear()
+        found = [captured(torch.ones(2), scale) for scale in (3, 4, 4)]
+        assert [value.tolist() for value, _ in found] == [[3, 3]] * 3
+        assert {id(one) for _, one in found} == {id(Singleton.made[Settings])}
+
+
+def test_each_call_makes_a_named_tuple_class_of_its_own() -> None:
+    def program(x: Tensor) -> Any:
+        Pair = namedtuple("Pair", ["first", "second"])
+        return Pair(x, 1), Pair
+
+    compiled = compile(program, backend="eager", fullgraph=True)
+    (one, first), (two, second) = compiled(torch.ones(2)), compiled(torch.ones(2))
+    assert (type(one), type(two)) == (first, second)
+    assert first is not second
+    assert one._fields == ("first", "second")
+
+
+def test_a_new_derived_class_is_captured_again() -> None:
+    class Base:
+        pass
+
+    def program(x: Tensor) -> Any:
+        return x * len(Base.__subclasses__())
+
+    compiled = compile(program, backend="eager", fullgraph=True)
+    kept = []
+    for _ in range(2):
+        kept.append(type("Made", (Base,), {}))
+        assert same(compiled(torch.ones(2)), program(torch.ones(2)))
+
+
+def test_what_is_local_to_a_thread_is_that_of_the_thread_that_calls() -> None:
+    def program(x: Tensor) -> Any:
+        own.count = own.count + 1
+        return x * own.count
+
+    own, found = threading.local(), {}
+    compiled = compile(program, backend="eager", fullgraph=True)
+
+    def call(count: int) -> None:
+        own.count = count
+        found[count] = compiled(torch.ones(2)).tolist(), own.count
+
+    call(1)
+    thread = threading.Thread(target=call, args=(5,))
+    thread.start()
+    thread.join()
+    assert found == {1: ([2, 2], 2), 5: ([6, 6], 6)}
+    assert own.count == 2
 
 
 def test_a_class_that_changes_is_captured_again() -> None:

@@ -361,6 +361,8 @@ def test_errors_are_eager_s(wrong: Any) -> None:
         return y
 
     assert_same_as_eager(program)
+
+
 def changed(x: Any, row: Any, other: Any) -> Any:
     row.append(x)
     row.extend(other)
@@ -406,6 +408,8 @@ def test_a_list_that_is_two_arguments_is_changed_as_in_eager() -> None:
     captured, x = captured_with(program)[0], torch.ones(2)
     for is_same in (False, True, False):
         given = [Row([1]) for _ in range(4)]
-        pairs = [(given[0], given[0]), (given[1], given[1])] if is_same else [(given[0], given[2]), (given[1], given[3])]
+        pairs = (
+            [(given[0], given[0]), (given[1], given[1])] if is_same else [(given[0], given[2]), (given[1], given[3])]
+        )
         assert same(captured(x, *pairs[0]), program(x, *pairs[1]))
         assert same(described(pairs[0]), described(pairs[1]))
