@@ -8,9 +8,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from refimpl._torch import pytree, upstream_shape_error
+from refimpl._torch import UnsupportedOperatorException, pytree, upstream_shape_error
 from refimpl.capture.public.errors import UserError, UserErrorType
-from refimpl.errors import RefimplError
+from refimpl.errors import RefimplError, UnsupportedByRefimpl
 
 
 class SpecViolationError(RefimplError):
@@ -34,6 +34,19 @@ class StructureMismatch(InputMismatch, ValueError, TypeError):
             seen="Trying to flatten user inputs with the containers that were exported: "
             f"Treespec of the inputs does not match with exported module: {received}",
             expected=str(expected),
+        )
+
+
+class MissingFakeKernel(UnsupportedByRefimpl, UnsupportedOperatorException):
+    """An operator has no fake kernel, so a trace does not know its results."""
+
+    def __init__(self, func: Any) -> None:
+        self.func = func
+        UnsupportedByRefimpl.__init__(
+            self,
+            seen=f"{func}, an operator without a fake kernel",
+            supported="operators with fake kernels, and those of dense tensors",
+            do="register one with torch.library.register_fake, or see what draft_export reports",
         )
 
 
@@ -61,6 +74,8 @@ def translated(error: Exception) -> Exception:
             "refimpl does not support an operator with an unbacked symbol that is not in its result.\n"
             f"{error}\n  what to do: write it with operators whose results contain all their unbacked symbols",
         )
+    if isinstance(error, UnsupportedOperatorException) and not isinstance(error, UnsupportedByRefimpl):
+        return MissingFakeKernel(error.func)
     return error
 
 

@@ -85,3 +85,12 @@ def test_wrappers_of_tensors_are_refused_by_name(strict: bool) -> None:
         export(_WithWrapper(), (torch.ones(2, 2),), strict=strict)
     with pytest.raises(UnsupportedByRefimpl, match="a TwoTensor as an input"):
         export(_Doubling(), (TwoTensor(torch.ones(2), torch.ones(2)),), strict=strict)
+
+
+def test_an_operator_without_a_fake_kernel_is_named() -> None:
+    class Sparse(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sparse.mm(x.to_sparse(), x)
+
+    with pytest.raises(UnsupportedByRefimpl, match=r"aten\._to_sparse\.default, an operator without a fake kernel"):
+        export(Sparse(), (torch.eye(3),))
