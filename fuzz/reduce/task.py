@@ -153,7 +153,7 @@ def _called_once(
     program: FuzzProgram, subject: SubjectSpec, verdict: Verdict, trials: TrialProcess
 ) -> tuple[FuzzProgram, Verdict]:
     """If a later call also fails alone, guards are not involved: return the program with only that call."""
-    if verdict.status is not Status.FAIL_GUARD or verdict.call is None:
+    if not verdict.call:  # none, or the first
         return program, verdict
     alone = replace(program, calls=(replace(program.calls[verdict.call], before=""),))
     seen = trials.judge(alone, subject)

@@ -31,6 +31,7 @@ from oracle.judge.findings import GRADIENTS, OUTPUTS, SECTIONS, Finding, Finding
 from oracle.judge.leaves import LeafPair, compare_pair, is_undefined, pair_leaves
 from oracle.judge.rounded import is_rounded_exception
 from oracle.judge.symmetry import align_tied_gradients, check_invariant, explain_indices, rule_of
+from oracle.observe import SECOND
 from oracle.observe.outcome import CallObservation, Crashed, Leaf, Outcome, OutOfMemory, Raised, Returned, TimedOut
 from oracle.program import ComparePolicy
 from oracle.verdict import Status, Verdict, WorstElement, added_by_dtype
@@ -430,7 +431,7 @@ def _verdict(builder: FindingsBuilder, ending: Ending | None, evidence: Evidence
         )
     if ordered:
         first = ordered[0]
-        is_stale = first.call > 0 and number_of_calls > 1
+        is_stale = first.call > 0 and number_of_calls > 1 and not _is_first_double_backward(first, evidence.eager)
         return Verdict(
             status=Status.FAIL_GUARD if is_stale else first.status,
             symptom=first.symptom, call=first.call, worst=_worst_of(first, ordered),
@@ -447,6 +448,12 @@ def _verdict(builder: FindingsBuilder, ending: Ending | None, evidence: Evidence
             f"too little was compared: eager does not determine a digit of {share} numbers",
         )
     return verdict
+
+
+def _is_first_double_backward(finding: Finding, eager: Outcome) -> bool:
+    """Whether it is a difference of second gradients, and no earlier call has any: then no call was right in this respect."""
+    earlier = calls_of(eager)[: finding.call]
+    return SECOND in finding.symptom and not any(leaf.path.startswith(SECOND) for c in earlier for leaf in c.gradients)
 
 
 def _missing_witnesses(leaves: LeavesOfRuns, call: int) -> list[str]:

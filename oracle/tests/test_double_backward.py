@@ -54,6 +54,16 @@ def opaque(gm: torch.fx.GraphModule, example_inputs: list[Any], wrapped: Any = O
     return run
 
 
+def right_once(backend: Backend) -> Backend:
+    """A backend whose first call has right gradients of gradients."""
+
+    def compiled(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Backend:
+        first, later = iter([gm.forward]), backend(gm, example_inputs)
+        return lambda *args: next(first, later)(*args)
+
+    return compiled
+
+
 def refusing(message: str) -> Backend:
     class Refusing(Opaque):
         @staticmethod
@@ -73,8 +83,12 @@ def judged(subject: Subject, source: str = PRODUCT, *calls: Call) -> Verdict:
 
 def test_a_compiler_that_silently_loses_gradients_of_gradients_is_found() -> None:
     verdict = judged(of_callable(opaque))
-    assert (verdict.status, verdict.call) == (Status.FAIL_GUARD, 2), verdict
+    assert (verdict.status, verdict.call) == (Status.FAIL_GRAD, 2), verdict  # no other call differentiates twice
     assert "second grad of args[0]" in verdict.symptom
+    twice = [replace(call, double_backward=True) for call in PLAN]
+    assert (
+        judged(of_callable(right_once(opaque)), PRODUCT, *twice).status is Status.FAIL_GUARD
+    )  # the first one is right
     assert judged(of_callable(opaque), PRODUCT, *PLAN[:2]).status is Status.PASS  # nothing else is wrong
 
 
