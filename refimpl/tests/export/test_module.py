@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from refimpl._torch import hop_scan as scan
+from refimpl._torch import hop_while_loop as while_loop
 from refimpl.capture.public.errors import UserError
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export import Dim, export, unflatten
@@ -426,3 +428,32 @@ def test_a_program_is_not_called_itself() -> None:
     program = export(Normalised(), (torch.randn(4, 3),))
     with pytest.raises(RuntimeError, match=r"call the module that its `module\(\)` returns"):
         program(torch.randn(4, 3))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        def step(i: torch.Tensor, a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return i + 1, self.linear(a).tanh()
+
+        _, y = while_loop(lambda i, a: i < 2, step, (torch.tensor(0), x))
+        return scan(lambda carry, row: (self.linear(carry + row), carry * 2), x[0] * 1, y)
+
+
+def test_loops_that_read_parameters_are_exported_as_loops_of_any_length() -> None:
+    """A trace for export has no backward: the loops are neither unrolled nor stacked for one."""
+    module = Recurrent()
+    program = export(module, (torch.randn(2, 3),), dynamic_shapes={"x": {0: Dim.DYNAMIC}})
+    names = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    assert names.count("while_loop") == names.count("scan") == 1
+    for size in (3, 4):
+        x = torch.randn(size, 3)
+        y = module.linear(module.linear(x).tanh()).tanh()
+        carry, outs = x[0], []
+        for row in y:
+            outs.append(carry * 2)
+            carry = module.linear(carry + row)
+        torch.testing.assert_close(program.module()(x), (carry, torch.stack(outs)))

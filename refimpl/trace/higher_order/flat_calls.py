@@ -129,9 +129,19 @@ def scan(trace: TraceFunction, combine_fn: Function, init: Sequence[Any], xs: Se
         check_functional("scan", once)
         for before, after in zip(init, once.result, strict=False):
             check_like("scan", "init", before, "the carry", after)
-        needs_gradient = gradients.is_wanted(*init, *xs, *gradients.tensors_of(once.lifted))
-        found = _unrolled(flat, init, xs) if needs_gradient else torch.ops.higher_order.scan(flat, init, xs, ())
+        found = _scanned(flat, init, xs, gradients.tensors_of(once.lifted))
     return carried.restored(found[: len(init)]), outs.restored(found[len(init) :])
+
+
+def _scanned(function: Function, init: Sequence[Any], xs: Sequence[Any], closed_over: Sequence[torch.Tensor]) -> Any:
+    def run() -> Any:
+        return torch.ops.higher_order.scan(function, init, xs, ())
+
+    if not gradients.is_wanted(*init, *xs, *closed_over):
+        return run()
+    if gradients.TRACES_BACKWARD.get():
+        return _unrolled(function, init, xs)
+    return gradients.recorded(run, *init, *xs, *closed_over)
 
 
 def _unrolled(function: Function, init: Sequence[Any], xs: Sequence[Any]) -> list[Any]:

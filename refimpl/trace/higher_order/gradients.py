@@ -122,6 +122,21 @@ def _below_gradients() -> Iterator[None]:
         WANTS_GRADIENTS.reset(token)
 
 
+def recorded(run: Callable[[], Any], *inputs: Any) -> Any:
+    """The results of a call in a trace that has no backward, as a flat list. Gradients are up to the graph's user.
+
+    inputs: operands and closed-over tensors.
+    """
+    return _RecordedFunction.apply(run, *inputs)
+
+
+class _RecordedFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, run: Callable[[], Any], *inputs: Any) -> tuple[Any, ...]:
+        with _below_gradients():
+            return tuple(pytree.tree_leaves(run()))
+
+
 def _raising(error: Exception) -> Function:
     """A function that raises the error."""
 
@@ -282,6 +297,8 @@ def while_loop(
     As in torch, a loop of no rounds has the gradient of one round.
     """
 
+    if not TRACES_BACKWARD.get():
+        return recorded(lambda: _LOOP(cond_fn, body_fn, tuple(carried), ()), *carried, *tensors_of(once.lifted))
     drawing = Drawing(body_fn)
     is_drawing = draws_numbers(once)
     if is_drawing:
