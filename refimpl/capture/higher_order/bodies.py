@@ -60,6 +60,8 @@ class Body:
             if is_tensor:
                 # This makes the node an input of this graph, if it is from the outer graph.
                 nodes.append(self.graph.local(leaf.node))
+            elif isinstance(argument := self._state.argument_of(leaf), fx.Node):
+                self.graph.local(argument)  # a size of the outer graph too
         inputs = [node.meta.get("example_value") for node in self.graph.graph.nodes if node.op == "placeholder"]
         memories = [
             _memory_of(fake) for fake in inputs if isinstance(fake, torch.Tensor) and fake.layout is torch.strided

@@ -247,3 +247,14 @@ def test_the_graph_prints_as_python_with_lines_of_the_program() -> None:
     assert "torch.ops.higher_order.cond" in body.code  # pyright: ignore[reportOperatorIssue]
     nodes = [node for node in body.graph.nodes if node.op == "call_function"]  # pyright: ignore
     assert any("in forward" in node.meta.get("stack_trace", "") for node in nodes)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_branches_may_return_a_size_of_an_operand(backend: str) -> None:
+    def program(x: Any) -> Any:
+        count, y = torch.cond(x.sum() > 0, lambda a: (a.shape[0], a * 2), lambda a: (a.shape[0], a * 3), (x,))
+        return y * count
+
+    captured = refimpl.compile(program, backend=backend, fullgraph=True, dynamic=True)
+    for size in (3, 5):
+        torch.testing.assert_close(captured(torch.ones(size)), torch.full((size,), 2.0 * size))

@@ -191,3 +191,22 @@ def test_numbers_drawn_by_a_branch_within_a_branch_are_refused_with_gradients() 
 
     with pytest.raises(UnsupportedByRefimpl, match="random operator in a function of an operator within another one"):
         refimpl.compile_aot(program)(torch.ones(2, 3, requires_grad=True))
+
+
+def test_the_gradient_of_a_branch_is_no_lazy_conjugate() -> None:
+    def program(x: Tensor) -> Tensor:
+        z = torch.complex(x, x * 2)
+        return torch.view_as_real(torch.cond(x.sum() > 0, lambda a: a * a, lambda a: a.conj() * 1, (z,)))
+
+    x = torch.full((3,), -1.0, requires_grad=True)
+    (found,) = torch.autograd.grad(refimpl.compile_aot(program)(x).sum(), x)
+    torch.testing.assert_close(found, torch.full((3,), -1.0))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_loop_with_gradients_that_carries_an_int_is_refused_by_name(dynamic: bool) -> None:
+    def program(x: Tensor) -> Any:
+        return hop_while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * 2 + i), (0, x))[1]
+
+    with pytest.raises(UnsupportedByRefimpl, match="a while_loop with gradients that carries an int"):
+        refimpl.compile_aot(program, dynamic=dynamic)(torch.ones(3, requires_grad=True))

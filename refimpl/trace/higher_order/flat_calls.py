@@ -169,7 +169,18 @@ def while_loop(
         check_functional("while_loop", once)
         if gradients.is_wanted(*carried, *gradients.tensors_of(once.lifted)):
             return flat.restored(gradients.while_loop(trace, once, cond_fn, flat, carried))
+    elif gradients.is_wanted(*carried):
+        _refuse_carried_ints(carried)
     return flat.restored(call(cond_fn, flat, carried, *more))
+
+
+def _refuse_carried_ints(carried: Sequence[Any]) -> None:
+    if not all(isinstance(x, torch.Tensor) for x in carried):
+        raise UnsupportedByRefimpl(
+            seen="a while_loop with gradients that carries an int",
+            supported="a loop with gradients that carries tensors",
+            do="carry a 0-dim tensor in place of the int",
+        )
 
 
 def while_loop_operator(
@@ -182,8 +193,9 @@ def while_loop_operator(
     **kwargs: Any,
 ) -> Any:
     """`while_loop(cond_fn, body_fn, carried, additional)`, whose gradients are needed. `call`: torch's rule for them."""
-    if any(kwargs.values()) or not all(isinstance(x, torch.Tensor) for x in carried):
+    if any(kwargs.values()):
         return call(cond_fn, body_fn, carried, additional, **kwargs)
+    _refuse_carried_ints(carried)
 
     def with_additional(function: Function) -> Function:
         return lambda *operands: function(*operands, *gradients.as_replaced(tuple(additional)))

@@ -397,9 +397,9 @@ def _backward_of(function: Function, needed: Sequence[bool], wanted: list[torch.
             if used:
                 results, gradients = zip(*used, strict=True)
                 found = torch.autograd.grad(results, targets, gradients, allow_unused=True)
-        # Gradients of both branches must have the same strides.
+        # Gradients of both branches must have the same strides, and none is a lazy conjugate or negative.
         return tuple(
-            torch.zeros(t.shape, dtype=t.dtype, device=t.device) if g is None else g.contiguous()
+            _zeros_like(t) if g is None else g.contiguous().resolve_conj().resolve_neg()
             for t, g in zip(targets, found, strict=True)
         )
 
