@@ -267,16 +267,23 @@ def _write_to_operand(x: Any) -> Any:
     return y
 
 
+def _outcome(function: Any, x: Any) -> Any:
+    try:
+        with torch.no_grad():
+            return function(x), x
+    except RuntimeError as error:  # torch 2.11 refuses such branches
+        return type(error).__name__
+
+
 @pytest.mark.parametrize("program", [_write_to_result, _write_to_operand])
 def test_without_gradients_a_write_reaches_the_result_that_is_an_operand(program: Any) -> None:
     compiled = compile_aot(program)
     for factor in (1, -1):
-        found = []
-        for function in (compiled, program):
-            x = rows() * factor
-            with torch.no_grad():
-                found.append((function(x), x))
-        torch.testing.assert_close(*found)
+        found, expected = (_outcome(function, rows() * factor) for function in (compiled, program))
+        if isinstance(expected, str):
+            assert found == expected
+        else:
+            torch.testing.assert_close(found, expected)
 
 
 def test_the_gradient_of_a_map_is_a_map() -> None:
