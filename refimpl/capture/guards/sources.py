@@ -295,6 +295,25 @@ class DictKeySource(Source):
 
 
 @dataclass(frozen=True, slots=True)
+class DictPlaceSource(Source):
+    """The item of the n-th key of a dict, for keys that are no constants."""
+
+    of: Source
+    index: int
+
+    @property
+    def name(self) -> str:
+        return f"list({self.of.name}.values())[{self.index}]"
+
+    @property
+    def base(self) -> Source:
+        return self.of
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"[*{base}.values()][{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
 class CellSource(Source):
     """The content of a cell: of a frame's slot, or of a closure (`f.__closure__[0]`). Reading an empty cell raises ValueError."""
 

@@ -82,6 +82,14 @@ def _call_of_type(domain: SymbolicDomain, frame: FrameState, args: list[Any], kw
     return instantiate(domain, class_.object, args[1:], kwargs)
 
 
+@CLASS_RULES.of(object.__init__)
+def _begin_object(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`object.__init__(made)`, which does nothing where it takes nothing."""
+    if len(args) != 1 or kwargs or not isinstance(domain.state.realize(args[0]), InstanceValue):
+        raise GraphBreak("call_of_native_code", what="object.__init__")
+    return ConstantValue(None)
+
+
 def instantiate(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """What `type.__call__` does for a class: makes an object and calls its `__init__`."""
     if is_named_tuple(class_):

@@ -78,6 +78,7 @@ from refimpl.capture.public import marks
 from refimpl.capture.public.marks import DYNAMIC
 from refimpl.capture.public.numpy_interop import is_tensor_like
 from refimpl.capture.recognition import Treatment, defined_in, treatment
+from refimpl.capture.state.found_containers import dict_of_program, set_of_program
 from refimpl.capture.state.graph import SegmentGraph
 from refimpl.capture.state.node_meta import NodeMeta
 from refimpl.capture.state.operator_calls import OperatorState, is_symbolic
@@ -87,7 +88,6 @@ from refimpl.capture.values import (
     ArrayValue,
     CellValue,
     ConstantValue,
-    DefaultDictValue,
     DequeValue,
     DictValue,
     FoundIteratorValue,
@@ -102,14 +102,15 @@ from refimpl.capture.values import (
     PartialValue,
     RegionValue,
     SequenceValue,
-    SetValue,
     SliceValue,
     SubclassTensorValue,
     TensorValue,
     Value,
 )
 from refimpl.capture.values.classes import finds_plainly, is_a, is_named_tuple
-from refimpl.capture.values.hashing import CONSTANT_TYPES, has_own_key, is_known_key
+from refimpl.capture.values.hashing import (
+    CONSTANT_TYPES,
+)
 from refimpl.capture.values.program_object import InsideValue, sequence_base
 from refimpl.capture.values.subclass_tensor import is_known_subclass, ragged_part
 from refimpl.capture.values.triton_kernel import KernelValue
@@ -313,7 +314,11 @@ class CaptureState(OperatorState):
 
     def _mapping_proxy(self, found: MappingProxyType[Any, Any], source: Source) -> Value | None:
         (behind,) = gc.get_referents(found)
-        inside = self._dict(dict(found), PlainMappingSource(source)) if type(behind) in (dict, OrderedDict) else None
+        inside = (
+            dict_of_program(self, dict(found), PlainMappingSource(source))
+            if type(behind) in (dict, OrderedDict)
+            else None
+        )
         if not isinstance(inside, DictValue):
             return None
         self.guard(GuardKind.TYPE, source, MappingProxyType)
@@ -515,21 +520,6 @@ class CaptureState(OperatorState):
         items: list[Value] = [LazyValue(item, ItemSource(source, index)) for index, item in enumerate(found)]
         return SequenceValue(type(found), items, source)
 
-    def _dict(self, found: Any, source: Source) -> Value:
-        self.guard(GuardKind.TYPE, source, type(found))
-        if self.effects.wrote_attributes_in(found):
-            raise GraphBreak("unsupported_operation", what="a use", kind="dict of an object that has changed")
-        if not _is_consistent(found) or not all(map(is_known_key, found)):
-            return ObjectValue(found, source)
-        self.guard(GuardKind.KEYS, source, list(found))
-        items: dict[Any, tuple[Value, Value]] = {
-            key: (_known_key(key), LazyValue(item, ItemSource(source, key))) for key, item in found.items()
-        }
-        if type(found) is defaultdict:
-            factory = self.wrap(found.default_factory, AttributeSource(source, "default_factory"))
-            return DefaultDictValue(items, factory, source)
-        return DictValue(items, source, type(found))
-
     def _iterator(self, found: Any, source: Source) -> Value | None:
         """The value of an iterator over a list, tuple or range; None for a long one, and if the segment has changed the list."""
         ahead, rest, over = items_ahead(found), RestSource(source), None
@@ -550,17 +540,6 @@ class CaptureState(OperatorState):
         if over is not None:
             self.effects.watch(made)
         self.iterators.append(made)
-        return made
-
-    def _set(self, found: Any, source: Source) -> Value | None:
-        """The value of a set whose elements a guard can hold; None for another set."""
-        if not all(map(is_known_key, found)):
-            return None
-        self.guard(GuardKind.TYPE, source, type(found))
-        self.guard(GuardKind.KEYS, source, list(found))
-        made = SetValue(type(found), source)
-        made.real, made.order, made.is_ordered = type(found)(found), list(found), False
-        made.values = {key: _known_key(key) for key in found}
         return made
 
     def _slice(self, found: slice, source: Source) -> Value | None:
@@ -635,7 +614,7 @@ class CaptureState(OperatorState):
     def _frozen(self, value: ObjectValue, source: Source, found: dict[Any, Any]) -> DictValue:
         known = self._frozen_dicts.get((value, source))
         if known is None:
-            made = self._dict(found, source)
+            made = dict_of_program(self, found, source)
             if not isinstance(made, DictValue):
                 unsupported("a key of the dict", value)
             known = self._frozen_dicts[value, source] = FrozenDictValue(made.items, source)
@@ -762,27 +741,11 @@ class CaptureState(OperatorState):
         return self.wrap(object_, CellSource(cell.source))
 
 
-def _is_consistent(found: Any) -> bool:
-    """Whether the order of an OrderedDict has each of its keys, which `dict.clear(ordered)` and the like do not see to."""
-    if type(found) is not OrderedDict:
-        return True
-    try:
-        return len([*found.items()]) == len(found)
-    except KeyError:
-        return False
-
-
-def _known_key(key: Any) -> Value:
-    if type(key) is tuple:
-        return SequenceValue(tuple, [_known_key(item) for item in key])
-    return ObjectValue(key) if has_own_key(key) else ConstantValue(key)
-
-
 _BUILDERS_BY_CLASS: dict[type, Callable[[CaptureState, Any, Source], Value | None]] = {
     **dict.fromkeys(CONSTANT_TYPES, CaptureState._constant),
     **dict.fromkeys((tuple, list, torch.Size), CaptureState._sequence),
-    **dict.fromkeys((dict, OrderedDict, defaultdict), CaptureState._dict),
-    **dict.fromkeys((set, frozenset), CaptureState._set),
+    **dict.fromkeys((dict, OrderedDict, defaultdict), dict_of_program),
+    **dict.fromkeys((set, frozenset), set_of_program),
     **dict.fromkeys(_ITERATORS, CaptureState._iterator),
     np.ndarray: CaptureState._array,
     CodeType: CaptureState._code,

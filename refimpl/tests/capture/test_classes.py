@@ -79,10 +79,14 @@ class Settings(metaclass=Singleton):
 
 class Noting(type):
     def __call__(cls, *args: Any) -> Any:
-        made: Any = object.__new__(cls)
-        made.__init__(*args)
+        made: Any = cls.__new__(cls)  # pyright: ignore[reportCallIssue]
+        cls.__init__(made, *args)
         made.is_noted = True
         return made
+
+
+class Bare(metaclass=Noting):
+    pass
 
 
 class Noted(metaclass=Noting):
@@ -148,7 +152,13 @@ def named_for_a_profiler(x: Tensor) -> Any:
 
 def by_a_metaclass(x: Tensor) -> Any:
     made = Noted(x * 2)
-    return made.x + made.is_noted, type(made) is Noted, type(made).__bases__ == (object,), Noted.is_noted
+    return (
+        made.x + made.is_noted,
+        Bare().is_noted,
+        type(made) is Noted,
+        type(made).__bases__ == (object,),
+        Noted.is_noted,
+    )
 
 
 def derived_classes(x: Tensor) -> Any:

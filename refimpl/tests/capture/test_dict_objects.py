@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 
 from refimpl.tests.capture.capturing import IN_EVERY_MODE, MODES, assert_same_as_eager, captured_with, each_of, same
@@ -278,3 +279,50 @@ def attributes_after_a_break(x: Any) -> Any:
 @each_of(attributes_after_a_break, iterated_after_a_break, moved_while_iterated, copied, changed_past_the_order)
 def test_an_ordered_dict_of_the_program(program: Callable[..., Any], mode: str) -> None:
     assert_same_as_eager(program, mode, [(torch.ones(2),)] * 2)
+
+
+class Key:
+    pass
+
+
+PARAMETER, KEY = torch.nn.Parameter(torch.ones(2)), Key()
+
+
+def read_and_changed(x: Any, found: Any) -> Any:
+    own = found[PARAMETER]
+    own["step"] += 1
+    own["mean"] = own["mean"] + x
+    found[x] = x + found[KEY]
+    del found[KEY]
+    missing = x * 2
+    return found[x] * found["scale"] + found[Key], len(found), PARAMETER in found, missing in found, Key() in found
+
+
+def of_found_keys(x: Any, found: Any) -> Any:
+    return [key * 2 if isinstance(key, torch.Tensor) else item for key, item in found.items() if item != 4], x + 1
+
+
+@pytest.mark.parametrize("class_", [dict, lambda pairs: defaultdict(list, pairs)], ids=["dict", "defaultdict"])
+@pytest.mark.parametrize("program", [read_and_changed, of_found_keys])
+def test_a_dict_of_the_program_may_have_tensors_and_objects_as_keys(program: Any, class_: Any) -> None:
+    captured, recorder, made = captured_with(program)
+    for scale in (2, 2, 3):
+        x, given = torch.full((2,), float(scale)), []
+        for _ in range(2):
+            own = {"step": 1, "mean": torch.zeros(2)} if program is read_and_changed else 4
+            given.append(class_({PARAMETER: own, KEY: 3, "scale": scale, Key: 5}))
+        assert same(captured(x, given[0]), program(x, given[1]))
+        assert [*given[0]][1:-1] == [*given[1]][1:-1]
+        assert same([*given[0].values()], [*given[1].values()])
+    assert not made.breaks
+    assert len(recorder.graphs) == 2
+
+
+def test_the_keys_of_a_dict_are_guarded_where_they_are_objects() -> None:
+    def program(x: Any, y: Any, found: Any) -> Any:
+        return x * found.get(y, 7) + len(found)
+
+    captured, (x, y, z) = captured_with(program)[0], (torch.ones(2), torch.ones(2), torch.ones(2))
+    for found in ({y: 2}, {z: 2}, {x: 2}, {y: 3}, {y: 2, z: 3}, {z: 3, y: 2}, {KEY: 2}, {}):
+        assert same(captured(x, y, found), program(x, y, found))
+    assert same(captured(y, y, {y: 2}), program(y, y, {y: 2}))

@@ -1,0 +1,111 @@
+"""Dicts and sets of the program: their values, and the guards that hold their keys.
+
+Counterpart: torch/_dynamo/variables/builder.py VariableBuilder.wrap_listlike, the branches for dicts and sets
+Differs: one guard compares all keys that are constants, functions or classes. Where a tensor or another object that is compared
+by identity is among the keys, each key has a guard of its own, at its place in the order of the dict.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from typing import Any
+
+import torch
+
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.guards.guard_list import GuardKind
+from refimpl.capture.guards.sources import AttributeSource, DictKeySource, DictPlaceSource, ItemSource, Source
+from refimpl.capture.values import (
+    ConstantValue,
+    DefaultDictValue,
+    DictValue,
+    ObjectValue,
+    SequenceValue,
+    SetValue,
+    TensorValue,
+    Value,
+)
+from refimpl.capture.values.hashing import Member, has_own_key, is_compared_by_identity, is_known_key
+from refimpl.capture.values.value import LazyValue
+
+_MOST_KEYS = 256  # keys of a dict that are guarded each at its place
+_TENSOR_KEYS = (torch.Tensor, torch.nn.Parameter)  # found by identity, though their `==` gives a tensor
+
+
+def dict_of_program(state: Any, found: Any, source: Source) -> Value:
+    """The value of a dict of the program, with guards on its keys. A dict whose keys no guard can hold is known by its type."""
+    state.guard(GuardKind.TYPE, source, type(found))
+    if state.effects.wrote_attributes_in(found):
+        raise GraphBreak("unsupported_operation", what="a use", kind="dict of an object that has changed")
+    if not _is_consistent(found):
+        return ObjectValue(found, source)
+    items: dict[Any, tuple[Value, Value]] | None
+    if all(map(is_known_key, found)):
+        state.guard(GuardKind.KEYS, source, list(found))
+        items = {key: (_known_key(key), LazyValue(item, ItemSource(source, key))) for key, item in found.items()}
+    else:
+        items = _items_by_place(state, found, source)
+    if items is None:
+        return ObjectValue(found, source)
+    if type(found) is defaultdict:
+        factory = state.wrap(found.default_factory, AttributeSource(source, "default_factory"))
+        return DefaultDictValue(items, factory, source)
+    return DictValue(items, source, type(found))
+
+
+def _items_by_place(state: Any, found: dict[Any, Any], source: Source) -> dict[Any, tuple[Value, Value]] | None:
+    """The items of a dict some of whose keys are tensors or other objects that are compared by identity, each with guards
+    of its own at its place in the dict; None for other dicts, and for large ones.
+    """
+    kinds = (
+        (is_known_key(key) and type(key) is not tuple)
+        or type(key) in _TENSOR_KEYS
+        or is_compared_by_identity(type(key))
+        for key in found
+    )
+    if len(found) > _MOST_KEYS or not all(kinds):
+        return None
+    state.guard(GuardKind.LENGTH, source, len(found))
+    items: dict[Any, tuple[Value, Value]] = {}
+    for index, (key, item) in enumerate(found.items()):
+        way = DictKeySource(source, index)
+        if is_known_key(key):
+            state.guard(GuardKind.ID if has_own_key(key) else GuardKind.EQUALS, way, key)
+            hashed, value = key, _known_key(key)
+        else:
+            value = state.wrap(key, way)
+            if type(value) not in (ObjectValue, TensorValue):
+                return None
+            hashed = Member(value)
+            if isinstance(value, ObjectValue):
+                state.note_key(value)
+        items[hashed] = (value, LazyValue(item, DictPlaceSource(source, index)))
+    return items
+
+
+def set_of_program(state: Any, found: Any, source: Source) -> Value | None:
+    """The value of a set whose elements a guard can hold; None for another set."""
+    if not all(map(is_known_key, found)):
+        return None
+    state.guard(GuardKind.TYPE, source, type(found))
+    state.guard(GuardKind.KEYS, source, list(found))
+    made = SetValue(type(found), source)
+    made.real, made.order, made.is_ordered = type(found)(found), list(found), False
+    made.values = {key: _known_key(key) for key in found}
+    return made
+
+
+def _is_consistent(found: Any) -> bool:
+    """Whether the order of an OrderedDict has each of its keys, which `dict.clear(ordered)` and the like do not see to."""
+    if type(found) is not OrderedDict:
+        return True
+    try:
+        return len([*found.items()]) == len(found)
+    except KeyError:
+        return False
+
+
+def _known_key(key: Any) -> Value:
+    if type(key) is tuple:
+        return SequenceValue(tuple, [_known_key(item) for item in key])
+    return ObjectValue(key) if has_own_key(key) else ConstantValue(key)
