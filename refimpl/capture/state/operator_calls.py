@@ -30,6 +30,7 @@ from refimpl._torch import (
     is_nested_int,
     is_traceable_wrapper_subclass,
     storage_key,
+    transform_operators,
     upstream_shape_error,
 )
 from refimpl.capture.breaks import GraphBreak
@@ -58,6 +59,7 @@ from refimpl.trace.internal_overlap import has_internal_overlap, updates_overlap
 from refimpl.trace.read_after_write import reads_what_it_writes
 from refimpl.trace.symbolic_indexing import INDEXING, has_symbolic_integer
 
+_REMOVE_BATCH_DIM = transform_operators["_remove_batch_dim"][0]
 _IN_PLACE_OPERATORS = frozenset(id(value) for name, value in vars(operator).items() if name in IN_PLACE_NAMES)
 # Parts of the names of functions that write to an argument or to the generator, although their schema does not say so.
 _MORE_THAN_THEIR_VALUE = (
@@ -191,7 +193,7 @@ class OperatorState:
         out = fake_kwargs.get("out")
         if isinstance(out, torch.Tensor) and not (is_written or out.is_inference()):
             raise GraphBreak("op_without_fake_kernel", what=f"{what} into `out`")  # the function ignored `out`
-        same = self.by_fake.get(id(result)) if writes else None
+        same = self.by_fake.get(id(result)) if writes or self._unwraps(target, args) else None
         if not _has_tensor(result) and target is not call_torchbind:
             if type(result) in CONSTANT_TYPES and result is not None:
                 return ConstantValue(result)
@@ -211,6 +213,11 @@ class OperatorState:
         if type(result) in (bool, int, float, str):  # of a method of a script object, which runs for its effects too
             return ConstantValue(result)
         return self._result(result, node)
+
+    def _unwraps(self, target: Any, args: Sequence[Any]) -> bool:
+        """Whether the call takes a tensor out of a batch, which gives the very tensor that was put in if it still is that."""
+        batched = self.realize(args[0]) if target is _REMOVE_BATCH_DIM and args else None
+        return isinstance(batched, TensorValue) and self.by_fake.get(id(batched.fake)) is batched
 
     def note_writes(self, values: Sequence[TensorValue]) -> None:
         """Notes that a call wrote to these tensors, of which its fake did not write to any."""

@@ -487,3 +487,25 @@ def test_a_wrapper_of_a_compiled_function_is_compiled_itself() -> None:
     x = matrix()
     assert same(refimpl.compile(negated, backend="eager")(x), -x.relu())
     assert same(refimpl.compile(lambda x: negated(x), backend="eager")(x), -x.relu())
+
+
+@pytest.mark.parametrize(
+    ("mapped", "is_the_input"),
+    [
+        (vmap(torch.Tensor.cos_), True),
+        (vmap(lambda row: row), True),
+        (vmap(lambda row: row, in_dims=1), False),
+        (vmap(torch.cos), False),
+    ],
+    ids=["written in place", "returned", "another dimension", "computed"],
+)
+def test_what_vmap_returns_may_be_the_input_itself(mapped: Any, is_the_input: bool) -> None:
+    def program(x: torch.Tensor) -> Any:
+        y = mapped(x)
+        return y is x, y + 1
+
+    x, other = matrix(), matrix()
+    found = captured_with(program, fullgraph=True)[0](x)
+    assert same(found, program(other))
+    assert found[0] is is_the_input
+    assert same(x, other)
