@@ -31,6 +31,7 @@ import torch
 from refimpl._torch import (
     FakeTensor,
     FakeTensorMode,
+    active_fake_mode,
     function_mode_at,
     function_modes_on,
     guarded_facts,
@@ -154,7 +155,8 @@ class CaptureState(OperatorState):
         )  # fmt: skip
         self.fake_mode: FakeTensorMode = symbolic_fake_mode(self.shape_env)
         self.layouts = EagerLayoutsMode(self.fake_mode)
-        self.faker = InputFaker(self.fake_mode, self.shape_env, takes_fakes=sizes.takes_fakes, takes_overriding=True)
+        takes_fakes = sizes.takes_fakes or active_fake_mode() is not None
+        self.faker = InputFaker(self.fake_mode, self.shape_env, takes_fakes=takes_fakes, takes_overriding=True)
         # so that a backend's `to_fake_tensor` gives an input these symbols
         self.shape_env.fakers[id(self.fake_mode)] = self.faker
         self.effects = SideEffects()
@@ -334,7 +336,7 @@ class CaptureState(OperatorState):
 
     def _tensor(self, found: torch.Tensor, source: Source) -> Value:
         is_plain = type(found) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-        is_plain |= type(found) is FakeTensor and self._sizes.takes_fakes
+        is_plain |= type(found) is FakeTensor and self._takes_fake(found)
         is_subclass = not is_plain and is_known_subclass(found)
         if not (is_plain or is_subclass) or (
             found.is_nested and not is_subclass
@@ -368,6 +370,12 @@ class CaptureState(OperatorState):
         value = TensorValue(self.graph.input(source, fake, found), fake, source)
         self.by_fake[id(fake)] = value
         return value
+
+    def _takes_fake(self, found: FakeTensor) -> bool:
+        """Whether a fake tensor is captured like other tensors: where that is asked for, and within the fake's own mode, in
+        which the graph will run. Symbolic sizes belong to another shape env.
+        """
+        return self._sizes.takes_fakes or (active_fake_mode() is found.fake_mode and not is_symbolic(found))
 
     def _subclass(self, found: torch.Tensor, fake: torch.Tensor, source: Source) -> Value:
         """A tensor of a class of the program."""

@@ -13,6 +13,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 import refimpl
+from refimpl._torch import FakeTensorMode
+from refimpl.capture.public.errors import Unsupported
 from refimpl.export import export
 from refimpl.tests.capture.capturing import each_of, same
 
@@ -247,3 +249,20 @@ def test_an_operator_is_called_by_a_name_that_nobody_has_asked_for() -> None:
         library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
         captured = refimpl.compile(lambda x: torch.ops.refimpl_bound_late.twice(x) + 1, fullgraph=True)
         assert torch.equal(captured(torch.ones(3)), torch.full((3,), 3.0))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_fake_tensors_in_their_own_mode_are_captured_like_others(backend: str) -> None:
+    def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return x.sin() * x.shape[0] + weight
+
+    captured = refimpl.compile(program, backend=backend, fullgraph=True)
+    with FakeTensorMode() as mode:
+        for sizes in ((3, 4), (3, 4), (5, 4)):
+            x, weight = torch.ones(sizes), torch.ones(4, requires_grad=True)
+            found = captured(x, weight)
+            assert (found.shape, found.fake_mode, found.requires_grad) == (x.shape, mode, True)
+    x = torch.ones(3, 4)
+    torch.testing.assert_close(captured(x, x), program(x, x))
+    with pytest.raises(Unsupported):  # outside of the mode of a fake, real and fake tensors may meet
+        refimpl.compile(program, backend=backend, fullgraph=True)(mode.from_tensor(x), mode.from_tensor(x))
