@@ -109,9 +109,7 @@ from refimpl.capture.values import (
     Value,
 )
 from refimpl.capture.values.classes import finds_plainly, is_a, is_named_tuple
-from refimpl.capture.values.hashing import (
-    CONSTANT_TYPES,
-)
+from refimpl.capture.values.hashing import CONSTANT_TYPES
 from refimpl.capture.values.program_object import InsideValue, sequence_base
 from refimpl.capture.values.subclass_tensor import is_known_subclass, ragged_part
 from refimpl.capture.values.triton_kernel import KernelValue
