@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from refimpl._torch import hop_map
 from refimpl._torch import hop_scan as scan
 from refimpl._torch import hop_while_loop as while_loop
 from refimpl.capture.public.errors import UserError
@@ -17,6 +18,8 @@ from refimpl.export import Dim, export, unflatten
 from refimpl.export.errors import InputMismatch, StructureMismatch
 from refimpl.tests.export.forms import STRICT, TABLES, exported
 from refimpl.tests.export.modules import Containers, EverythingModule, Normalised
+
+map_over: Any = hop_map
 
 
 @STRICT
@@ -457,3 +460,34 @@ def test_loops_that_read_parameters_are_exported_as_loops_of_any_length() -> Non
             outs.append(carry * 2)
             carry = module.linear(carry + row)
         torch.testing.assert_close(program.module()(x), (carry, torch.stack(outs)))
+
+
+class Switching(nn.Module):
+    """no_grad in the function of a loop that reads parameters."""
+
+    def __init__(self, maps: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.maps = maps
+
+    def step(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            scale = x.sum()
+        return self.linear(x) * scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.maps:
+            return map_over(self.step, x)
+        return scan(lambda carry, row: (carry + self.step(row), carry * 2), x[0] * 1, x)[1]
+
+
+@pytest.mark.parametrize("maps", [True, False])
+def test_a_switch_of_gradients_in_a_loop_holds_for_its_block_only(maps: bool) -> None:
+    module, x = Switching(maps), torch.randn(2, 3)
+    runnable = exported(module, torch.randn(2, 3))
+    rows = [module.step(x[0]), module.step(x[1])] if maps else [x[0] * 2, (x[0] + module.step(x[0])) * 2]
+    expected, found = torch.stack(rows), runnable(x)
+    torch.testing.assert_close(found, expected)
+    pairs = ((found, runnable), (expected, module))
+    gradients = [torch.autograd.grad(y.sum(), list(m.parameters())) for y, m in pairs]
+    torch.testing.assert_close(*gradients)

@@ -21,6 +21,8 @@ from refimpl.trace.graph_builder import GraphBuilder
 
 # Whether gradients were on when the program made the call: a rule runs below autograd, where they are off.
 WANTS_GRADIENTS: contextvars.ContextVar[bool] = contextvars.ContextVar("refimpl_wants_gradients", default=False)
+# Whether the trace has no backward: gradients of the call, whatever it closes over, are up to the user of the graph.
+IS_RECORDED: contextvars.ContextVar[bool] = contextvars.ContextVar("refimpl_is_recorded", default=False)
 # Modes that replace tensors which the program's functions close over by inputs of the graph. They are entered again where a
 # function is traced later.
 CLOSED_OVER: contextvars.ContextVar[tuple[TorchFunctionMode, ...]] = contextvars.ContextVar(
@@ -127,7 +129,7 @@ class HigherOrderCall:
         Raises UnsupportedByRefimpl if one requires grad: the operator's backward only has gradients of its original operands.
         """
         values = with_shared_operands(subgraphs)
-        if WANTS_GRADIENTS.get() or torch.is_grad_enabled():
+        if not IS_RECORDED.get() and (WANTS_GRADIENTS.get() or torch.is_grad_enabled()):
             for value in values:
                 if isinstance(value, torch.Tensor) and value.requires_grad:
                     raise UnsupportedByRefimpl(

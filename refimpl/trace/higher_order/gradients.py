@@ -20,10 +20,17 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
-from refimpl._torch import dispatch_keys, pytree, with_dispatch_keys, without_saved_tensors_hooks
+from refimpl._torch import (
+    dispatch_keys,
+    pytree,
+    with_dispatch_keys,
+    without_saved_tensors_hooks,
+    without_torch_function,
+)
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.higher_order.calls import (
     CLOSED_OVER,
+    IS_RECORDED,
     WANTS_GRADIENTS,
     Subgraph,
     TracedFunction,
@@ -123,9 +130,9 @@ def _below_gradients() -> Iterator[None]:
 
 
 def recorded(run: Callable[[], Any], *inputs: Any) -> Any:
-    """The results of a call in a trace that has no backward, as a flat list. Gradients are up to the graph's user.
+    """The results of a call in a trace that has no backward, as a flat list.
 
-    inputs: operands and closed-over tensors.
+    inputs: operands and closed-over tensors. The functions are traced in grad mode, which is that of the call.
     """
     return _RecordedFunction.apply(run, *inputs)
 
@@ -133,8 +140,15 @@ def recorded(run: Callable[[], Any], *inputs: Any) -> Any:
 class _RecordedFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, run: Callable[[], Any], *inputs: Any) -> tuple[Any, ...]:
-        with _below_gradients():
+        token = IS_RECORDED.set(True)
+        try:
+            with without_torch_function():  # else the trace would record the switch
+                torch._C._set_grad_enabled(True)
             return tuple(pytree.tree_leaves(run()))
+        finally:
+            with without_torch_function():
+                torch._C._set_grad_enabled(False)
+            IS_RECORDED.reset(token)
 
 
 def _raising(error: Exception) -> Function:
@@ -247,6 +261,8 @@ def map_over(
     """The results of a map that has gradients, as a flat list. once: the function, traced on one row."""
     made = _Call.here(run, trace, (*xs, *args), [value for value, _ in once.lifted])
     wanted = tensors_of(once.lifted)
+    if not TRACES_BACKWARD.get():
+        return recorded(run, *made.operands, *wanted)
     needed = [isinstance(x, torch.Tensor) and x.requires_grad for x in made.operands]
     drawn, results = [], once.result
     if draws_numbers(once):
