@@ -155,7 +155,9 @@ class OperatorState:
         node = value.number.node
         return node.hint is None and (node.pytype is not bool or node.shape_env.decided(node.expr) is None)
 
-    def _without_truth(self, operand: Value) -> Value:
+    def _without_truth(self, operand: Any) -> Any:
+        """A symbolic bool as a constant, with a guard."""
+        operand = self.realize(operand)
         if isinstance(operand, NumberValue) and isinstance(operand.number, torch.SymBool):
             return self.specialised(operand)
         return operand
@@ -179,7 +181,14 @@ class OperatorState:
         fake_kwargs = {name: self.fake_of(arg, what) for name, arg in kwargs.items()}
         given = [*_tensors_in([fake_args, *fake_kwargs.values()])]
         versions = [version_of(leaf) for leaf in given]
-        result = self._run(kind, target, fake_args, fake_kwargs, what)
+        try:
+            result = self._run(kind, target, fake_args, fake_kwargs, what)
+        except GraphBreak as reason:
+            # Torch's argument parser takes no symbol for a bool: `sum(0, keepdim=size > 1)`.
+            if reason.kind.name != "wrong_arguments" or not _has_truth([*fake_args, *fake_kwargs.values()]):
+                raise
+            named = {name: self._without_truth(arg) for name, arg in kwargs.items()}
+            return self.operator(target, [self._without_truth(arg) for arg in args], named, kind=kind)
         # A write returns its argument. Another function that returns its argument on fakes may return a copy when it runs, since
         # strides # can differ.
         writes = _writes(target, kwargs)
@@ -320,6 +329,11 @@ def _has_tensor(result: Any) -> bool:
     if isinstance(result, (tuple, list)):
         return any(_has_tensor(part) for part in result)
     return isinstance(result, torch.Tensor)
+
+
+def _has_truth(arguments: Sequence[Any]) -> bool:
+    """Whether one of them is a symbolic bool."""
+    return any(isinstance(argument, torch.SymBool) for argument in arguments)
 
 
 def _is_nothing(result: Any) -> bool:

@@ -123,9 +123,22 @@ class TensorValue(Value):
             return domain.state.operator(getattr, [self, ConstantValue(name)], {})
         if inspect.isroutine(getattr(torch.Tensor, name, None)):
             return NativeMethodValue(self, name)
+        if name == "grad" and self.source is not None and (found := self._gradient(domain)) is not None:
+            return found
         if hasattr(torch.Tensor, name):
             raise before_reading(domain.state, self, name)
         return self._of_program(domain, name)
+
+    def _gradient(self, domain: SymbolicDomain) -> Any:
+        """The gradient that a leaf of the program has: no segment accumulates into it. None for others, where reading warns."""
+        written = self.written(domain, "grad")
+        if written is not None:
+            return written
+        real = domain.state.object_of(self)
+        if not real.is_leaf or self.source is None:
+            return None
+        self._is_leaf(domain)  # guards it
+        return domain.state.wrap(real.grad, AttributeSource(self.source, "grad"))
 
     def _of_program(self, domain: SymbolicDomain, name: str) -> Any:
         """An attribute that torch.Tensor does not have: the program has assigned it."""

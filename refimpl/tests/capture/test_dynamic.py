@@ -113,6 +113,16 @@ def test_a_parameter_has_numbers() -> None:
     assert len(recorder.graphs) == 3
 
 
+def flagged(x: Any) -> Any:
+    y = torch.nn.functional.dropout(x, 0.0, training=x.shape[0] > 2)
+    return y.sum(-1, keepdim=x.shape[0] > 4), y.argsort(0, descending=x.shape[0] == 3)
+
+
+def test_a_comparison_of_sizes_is_a_flag_of_an_operator() -> None:
+    for sizes, graphs in (((3, 5, 7), 2), ((5, 7, 4, 2), 4)):
+        assert_same_as_eager(flagged, calls=[(torch.ones(size, 2),) for size in sizes], is_whole=True, graphs=graphs)
+
+
 def strided(x: Any) -> Any:
     return x.contiguous() + 1, x.is_contiguous(), x.reshape(-1)
 

@@ -251,3 +251,41 @@ def test_only_arguments_are_inputs_where_free_tensors_are_installed() -> None:
     (graph,) = recorder.graphs
     assert len(graph.graph.find_nodes(op="placeholder")) == 1
     assert len([*graph.parameters()]) == 4
+
+
+def scales_gradients(layer: Layer, by: torch.Tensor) -> Any:
+    norms = []
+    for parameter in layer.parameters():
+        if parameter.grad is not None:
+            parameter.grad.mul_(by)
+            norms.append(parameter.grad.norm())
+    return norms, layer.weight.grad is layer.bias.grad
+
+
+def takes_gradients(layer: Layer, by: torch.Tensor) -> Any:
+    taken = [parameter.grad for parameter in layer.parameters()]
+    for parameter in layer.parameters():
+        parameter.grad = None
+    return [None if gradient is None else gradient * by for gradient in taken], layer.weight.grad is None
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("program", [scales_gradients, takes_gradients])
+def test_a_segment_reads_the_gradients_of_parameters(program: Callable[..., Any], backend: str) -> None:
+    refimpl.reset()
+    captured, results = refimpl.compile(program, backend=backend, fullgraph=True), []
+    for called in (captured, program):
+        torch.manual_seed(0)
+        layer, found = Layer(), []
+        for count in (0, 1, 2, 1):  # of backwards before the call
+            for _ in range(count):
+                layer(torch.ones(3, 3)).sum().backward()
+            layer.bias.grad = None if count == 2 else layer.bias.grad
+            found += [called(layer, torch.tensor(3.0)), [parameter.grad for parameter in layer.parameters()]]
+        shared = torch.ones(3, 3)
+        layer.weight.grad = shared
+        layer.bias.data = torch.ones(3, 3)
+        layer.bias.grad = shared
+        found.append(called(layer, torch.tensor(2.0)))
+        results.append(found)
+    assert same(*results)
