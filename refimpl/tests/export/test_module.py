@@ -465,10 +465,10 @@ def test_loops_that_read_parameters_are_exported_as_loops_of_any_length() -> Non
 class Switching(nn.Module):
     """no_grad in the function of a loop that reads parameters."""
 
-    def __init__(self, maps: bool) -> None:
+    def __init__(self, loops: str) -> None:
         super().__init__()
         self.linear = nn.Linear(3, 3)
-        self.maps = maps
+        self.loops = loops
 
     def step(self, x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
@@ -476,16 +476,20 @@ class Switching(nn.Module):
         return self.linear(x) * scale
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.maps:
-            return map_over(self.step, x)
-        return scan(lambda carry, row: (carry + self.step(row), carry * 2), x[0] * 1, x)[1]
+        if "map" in self.loops:
+            x = map_over(self.step, x)
+        if "scan" in self.loops:
+            x = scan(lambda carry, row: (carry + self.step(row), carry * 2), x[0] * 1, x)[1]
+        return x
 
 
-@pytest.mark.parametrize("maps", [True, False])
-def test_a_switch_of_gradients_in_a_loop_holds_for_its_block_only(maps: bool) -> None:
-    module, x = Switching(maps), torch.randn(2, 3)
+@pytest.mark.parametrize("loops", ["map", "scan", "scan of map"])
+def test_a_switch_of_gradients_in_a_loop_holds_for_its_block_only(loops: str) -> None:
+    module, x = Switching(loops), torch.randn(2, 3)
     runnable = exported(module, torch.randn(2, 3))
-    rows = [module.step(x[0]), module.step(x[1])] if maps else [x[0] * 2, (x[0] + module.step(x[0])) * 2]
+    rows = [module.step(row) for row in x] if "map" in loops else [*x]
+    if "scan" in loops:
+        rows = [rows[0] * 2, (rows[0] + module.step(rows[0])) * 2]
     expected, found = torch.stack(rows), runnable(x)
     torch.testing.assert_close(found, expected)
     pairs = ((found, runnable), (expected, module))
