@@ -24,8 +24,8 @@ from refimpl._torch import (
     dispatch_keys,
     pytree,
     with_dispatch_keys,
+    without_overrides,
     without_saved_tensors_hooks,
-    without_torch_function,
 )
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.higher_order.calls import (
@@ -142,11 +142,11 @@ class _RecordedFunction(torch.autograd.Function):
     def forward(ctx: Any, run: Callable[[], Any], *inputs: Any) -> tuple[Any, ...]:
         token = IS_RECORDED.set(True)
         try:
-            with without_torch_function():  # else the trace would record the switch
+            with without_overrides():  # else a mode of the trace records the switch, and what follows has no gradients
                 torch._C._set_grad_enabled(True)
             return tuple(pytree.tree_leaves(run()))
         finally:
-            with without_torch_function():
+            with without_overrides():
                 torch._C._set_grad_enabled(False)
             IS_RECORDED.reset(token)
 
