@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.modules import module as _module
 
 from refimpl._torch import (
     AUTOCAST_DEVICES,
@@ -53,7 +54,19 @@ class CallKey(NamedTuple):
 def _modes() -> Hashable:
     overriding = _function_modes() if function_modes_on() else None
     grad_modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-    return *grad_modes, autocast_state(), torch.get_default_dtype(), overriding
+    return *grad_modes, autocast_state(), torch.get_default_dtype(), overriding, _hooks_of_all_modules()
+
+
+def _hooks_of_all_modules() -> Hashable:
+    """The hooks that are registered for all modules, by the ids that their handles have. None without any."""
+    first, second, third, fourth = _HOOKS_OF_ALL
+    return tuple(map(tuple, _HOOKS_OF_ALL)) if first or second or third or fourth else None
+
+
+# Tables that live as long as torch does.
+_HOOKS_OF_ALL: tuple[dict[int, Any], ...] = tuple(
+    [getattr(_module, f"_global_{kind}_hooks") for kind in ("forward_pre", "forward", "backward_pre", "backward")]
+)
 
 
 def _function_modes() -> Hashable:

@@ -161,7 +161,14 @@ def call_and_read_buffers(
     return result, assigned
 
 
-class _Runner(torch.nn.Module):
+class Unhooked(torch.nn.Module):
+    """A module of ours: hooks that the program registers for all modules do not see it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs)
+
+
+class _Runner(Unhooked):
     """Runs a module with its hooks. A graph module runs node by node, so that a trace copies the `meta` of its nodes."""
 
     def __init__(self, module: torch.nn.Module) -> None:

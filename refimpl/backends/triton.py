@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import SYMBOLIC_TYPES
+from refimpl.aot.functional_call import Unhooked
 from refimpl.aot_entry_points import aot_module_simplified
 from refimpl.backends.data_dependence import left_to_the_front_end
 from refimpl.backends.partition import partition_for_kernels
@@ -76,7 +77,7 @@ def _compiled_for_any_size(
     return lambda *inputs: compiled(*[value for at, value in enumerate(inputs) if at not in program.sizes])
 
 
-class _OfTensors(torch.nn.Module):
+class _OfTensors(Unhooked):
     """Runs a graph without the inputs that are sizes of other inputs: `sizes` maps their positions to (tensor, dimension)."""
 
     def __init__(self, graph_module: torch.fx.GraphModule, sizes: dict[int, tuple[int, int]]) -> None:
@@ -91,7 +92,7 @@ class _OfTensors(torch.nn.Module):
             inputs[at] = value
         for at, (tensor, dim) in self.sizes.items():
             inputs[at] = inputs[tensor].shape[dim]
-        return self.graph_module(*inputs)
+        return self.graph_module.forward(*inputs)
 
 
 def _numbers_that_are_sizes(graph_module: torch.fx.GraphModule) -> dict[int, tuple[int, int]]:

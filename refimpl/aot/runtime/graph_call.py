@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import LazyGraphModule
 from refimpl.aot.analysis.metadata import TangentInfo
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize import AliasGroup
@@ -23,11 +24,15 @@ def boxed(compiled: Callable[..., Any]) -> BoxedCall:
     if getattr(compiled, "_boxed_call", False):
         return compiled
     if isinstance(compiled, torch.fx.GraphModule) and _calls_forward(type(compiled)):
-        module = compiled
+        module, has_code = compiled, False
 
         def call_module(args: list[Any]) -> Any:
+            nonlocal has_code
             if module._forward_hooks or module._forward_pre_hooks:
                 return module(*args)
+            if not has_code:  # the `forward` of a module without code calls the module, with the hooks of all modules
+                LazyGraphModule.force_recompile(module)
+                has_code = True
             return module.forward(*args)
 
         return call_module

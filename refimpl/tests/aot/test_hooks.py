@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.nn.modules import module as module_hooks
 
+import refimpl
 from refimpl._torch import active_dispatch_modes
 from refimpl.aot.errors import DoubleBackward
 from refimpl.aot_entry_points import aot_function
@@ -546,3 +550,46 @@ def test_a_view_that_backward_needs_beside_one_that_is_written() -> None:
         whole = source * 1
         gradients.append(torch.autograd.grad(function(whole[:2], whole[2:]).sum(), source)[0])
     assert torch.equal(gradients[0], gradients[1])
+
+
+def _twice(module: Any, *given: Any) -> Any:
+    return given[-1] * 2 if isinstance(module, nn.Linear) else None
+
+
+def _each_twice(module: Any, *given: Any) -> Any:
+    return tuple(None if value is None else value * 2 for value in given[0])
+
+
+HOOKS_OF_ALL: dict[str, Callable[[], Any]] = {
+    "forward_pre": lambda: module_hooks.register_module_forward_pre_hook(_each_twice),
+    "forward": lambda: module_hooks.register_module_forward_hook(lambda module, args, result: result * 2),
+    "forward of some": lambda: module_hooks.register_module_forward_hook(_twice),
+    "forward, always called": lambda: module_hooks.register_module_forward_hook(
+        lambda module, args, result: result + 1, always_call=True
+    ),
+    "backward_pre": lambda: module_hooks.register_module_full_backward_pre_hook(_each_twice),
+    "backward": lambda: module_hooks.register_module_full_backward_hook(_each_twice),
+}
+
+
+@pytest.mark.parametrize("way", [compile_aot, functools.partial(refimpl.compile, backend="aot_eager")])
+@pytest.mark.parametrize("name", HOOKS_OF_ALL)
+def test_hooks_of_all_modules_are_those_of_the_call(name: str, way: Callable[..., Any]) -> None:
+    """They run for the modules of the program, not for graphs."""
+    refimpl.reset()
+    module = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
+    compiled = way(module)
+
+    def seen(function: Callable[..., Any]) -> Any:
+        x = torch.ones(1, 2, requires_grad=True)
+        result = function(x)
+        return [result.tolist(), [g.tolist() for g in torch.autograd.grad(result.sum(), [x, *module.parameters()])]]
+
+    without = seen(module)
+    assert seen(compiled) == without
+    handle = HOOKS_OF_ALL[name]()
+    try:
+        assert seen(compiled) == seen(module) != without
+    finally:
+        handle.remove()
+    assert seen(compiled) == without
