@@ -63,7 +63,7 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     ),
     "repro_tolerance": (1e-3, "how far values may differ there"),
     "reorderable_logging_functions": (set(), "calls of them with tensors, numbers and constants are made after the graph"),
-    "skip_nnmodule_hook_guards": (False, "accepted: hooks are always guarded"),
+    "skip_nnmodule_hook_guards": (True, "accepted: hooks are always guarded"),
     "specialize_float": (False, "accepted: numbers with a fraction are always constants"),
     "specialize_int": (False, "integers are constants"),
     "suppress_errors": (False, "what capture or a backend raises makes the function run without"),

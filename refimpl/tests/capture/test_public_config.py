@@ -280,5 +280,10 @@ def test_a_setting_without_effect_warns_when_it_is_changed() -> None:
     changed.__exit__()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with config.patch(optimize_ddp=True, recompile_limit=3, skip_code_recursive_on_cache_limit_hit=True):
+        usual = {
+            "optimize_ddp": True,
+            "skip_code_recursive_on_cache_limit_hit": True,
+            "skip_nnmodule_hook_guards": True,
+        }
+        with config.patch(recompile_limit=3, **usual):
             pass
