@@ -235,7 +235,10 @@ class _JointTraceState:
         self._left = self._left_places()
         with paused_recordings():
             infos, changes, outputs = self._analyse(results, arguments, derived)
-        before = [(v, self._known.node_of(v)) for v in self._forward.values if isinstance(v, torch.Tensor)]
+        parts = [
+            part for value in self._forward.values for part in dense_parts(value) if isinstance(part, torch.Tensor)
+        ]
+        before = [(part, self.recording.node_of(part)) for part in parts]
         gradients = self._record_gradients()
         self._read_written_inputs_late(before)
         self.analysis = self._program_analysis(infos, changes, results, outputs, gradients)

@@ -538,3 +538,20 @@ def test_arguments_are_written_in_inference_mode() -> None:
             out = function(x)
         found.append([*dense_parts(out), *dense_parts(x)])
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [lambda x: [part * 2 for part in x.unbind()], lambda x: [*(part.sin() for part in x.chunk(2, -1)), x * 3]],
+    ids=["rows", "chunks and more"],
+)
+def test_parts_of_a_jagged_tensor_that_requires_a_gradient(program: Callable[..., Any]) -> None:
+    """Their backward writes the gradient of each part into a gradient of the whole."""
+    compiled, results = compile_aot(program), []
+    for function in (program, compiled, compiled):
+        values = torch.arange(15.0).reshape(5, 3).requires_grad_()
+        parts = function(torch.nested.nested_tensor_from_jagged(values, torch.tensor([0, 2, 5])))
+        dense = [part.values() if part.is_nested else part for part in parts]
+        gradient = torch.autograd.grad(torch.stack([part.sum() for part in dense]).sum(), values)[0]
+        results.append([part.tolist() for part in (*dense, gradient)])
+    assert results[0] == results[1] == results[2]
