@@ -99,9 +99,10 @@ class SideEffects:
         """Whether any attribute of the object has been written."""
         return value in self._attributes
 
-    def wrote_attributes_in(self, found: dict[Any, Any]) -> bool:
-        """Whether an attribute has been written of the object that has this dict for its attributes."""
-        objects = [value.object for value in self._attributes if isinstance(value, ObjectValue)]
+    def wrote_attributes_in(self, found: dict[Any, Any], *, by_others_than: Value | None = None) -> bool:
+        """Whether an attribute has been written of an object that has this dict for its attributes. Objects may share one."""
+        written = [value for value in self._attributes if value is not by_others_than]
+        objects = [value.object for value in written if isinstance(value, ObjectValue)]
         return any(has_own_attributes(object_) and own_attributes(object_) is found for object_ in objects)
 
     def set_global(self, namespace: dict[str, Any], name: str, new: Any) -> None:

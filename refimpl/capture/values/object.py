@@ -326,7 +326,8 @@ class ObjectValue(ProgramObject):
     def _attributes(self, domain: SymbolicDomain) -> dict[str, Any]:
         """The `__dict__` of the object. Breaks the graph if the segment has changed it through another name for it."""
         own = own_attributes(self.object)
-        if domain.state.changed_dict(own) is not None:
+        effects = domain.state.effects
+        if domain.state.changed_dict(own) is not None or effects.wrote_attributes_in(own, by_others_than=self):
             unsupported("an attribute after a change of its dict", self)
         return own
 

@@ -215,6 +215,21 @@ def test_a_variable_is_the_dict_of_an_object(program: Callable[..., Any], mode: 
         assert same(vars(ours), vars(theirs))
 
 
+def shared(x: Any, one: Any, other: Any) -> Any:
+    one.scale = one.scale + 1
+    one.last = x
+    return x * other.scale, hasattr(other, "last")
+
+
+def test_objects_share_the_dict_of_their_attributes() -> None:
+    for program in (shared, captured_with(shared)[0]):
+        one, other = Holder(3), Holder(4)
+        other.__dict__ = one.__dict__
+        for given in ((one, other), (other, one), (one, one)):
+            scale = one.scale + 1
+            assert same(program(torch.ones(2), *given), (torch.ones(2) * scale, True))
+
+
 class Ordered(OrderedDict[Any, Any]):
     pass
 
