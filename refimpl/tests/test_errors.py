@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode, UnsupportedOperatorException
 
 import refimpl
 from refimpl.errors import RefimplError
@@ -64,6 +64,14 @@ def _dynamic_one(x: torch.Tensor) -> Any:
     return refimpl.export.export(Model(), (x,), dynamic_shapes=({0: refimpl.export.Dim.DYNAMIC},))
 
 
+def _exported_sparse() -> Any:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.to_sparse()
+
+    return refimpl.export.export(Model(), (torch.ones(2),))
+
+
 _X = {"a": torch.ones(3)}
 
 
@@ -84,6 +92,7 @@ _X = {"a": torch.ones(3)}
             id="size from data",
         ),
         pytest.param(lambda: _dynamic_one(torch.ones(1)), (RuntimeError, ValueError), id="size of one"),
+        pytest.param(_exported_sparse, (NotImplementedError, UnsupportedOperatorException), id="no fake kernel"),
         pytest.param(
             lambda: _exported(_X).module()({"a": torch.ones(4)}), (AssertionError, RuntimeError), id="another size"
         ),

@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from refimpl._torch import (
     dispatch_keys,
     pytree,
+    set_grad_enabled,
     with_dispatch_keys,
     without_overrides,
     without_saved_tensors_hooks,
@@ -143,11 +144,11 @@ class _RecordedFunction(torch.autograd.Function):
         token = IS_RECORDED.set(True)
         try:
             with without_overrides():  # else a mode of the trace records the switch, and what follows has no gradients
-                torch._C._set_grad_enabled(True)
+                set_grad_enabled(True)
             return tuple(pytree.tree_leaves(run()))
         finally:
             with without_overrides():
-                torch._C._set_grad_enabled(False)
+                set_grad_enabled(False)
             IS_RECORDED.reset(token)
 
 
