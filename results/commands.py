@@ -48,7 +48,7 @@ from results.render import markdown, one_line
 from results.render import show as show_tables
 from results.schema import CASES, DATABASE_VERSION
 from results.spool import Spool, is_spool
-from results.store import LATEST, RunInfo, Store, place_of
+from results.store import LATEST, RunInfo, Store, moment_of, place_of
 from results.transfer import Copied, copy_runs
 from results.triage import Owners, read_owners, triage_text
 
@@ -293,24 +293,15 @@ def _run_of_days_ago(store: Store, head: RunInfo, days: int) -> RunInfo:
             expected="an earlier run to compare with",
             do="name one with --base DB#RUN",
         )
-    if (began := _moment(head.started_at)) is None:
+    if (began := moment_of(head.started_at)) is None:
         raise UsageError(
             seen=f"run {head.run_id}, which began at {head.started_at!r}",
             expected="a date and time in ISO 8601, to find a run of a week before",
             do="name one with --base DB#RUN",
         )
     limit = began - timedelta(days=days)
-    old = [one for one in alike if (moment := _moment(one.started_at)) is not None and moment <= limit]
+    old = [one for one in alike if (moment := moment_of(one.started_at)) is not None and moment <= limit]
     return old[-1] if old else alike[0]
-
-
-def _moment(text: str) -> datetime | None:
-    """The time that a run says it began; None for other text, which imported records may have. In UTC where it names no zone."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
 def _check_budgets(base: str | None, slower: float | None, compile_slower: float | None) -> None:

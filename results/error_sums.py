@@ -8,6 +8,7 @@ Records are only ever added, so kept sums hold as long as the run has as many re
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
 import sqlalchemy as sa
@@ -78,6 +79,12 @@ def keep_sums(connection: sa.Connection, run: int) -> None:
     value = json.dumps({"run": run_id, "records": recorded, "sums": rows})
     connection.execute(sa.delete(META).where(META.c.key == f"{_KEY}{run}"))
     connection.execute(sa.insert(META), [{"key": f"{_KEY}{run}", "value": value}])
+
+
+def forget_sums(connection: sa.Connection, runs: Iterable[int]) -> None:
+    """Remove the kept sums of runs that are removed."""
+    for run in runs:
+        connection.execute(sa.delete(META).where(META.c.key == f"{_KEY}{run}"))
 
 
 def added_sums(connection: sa.Connection, *conditions: sa.ColumnElement[bool]) -> Sums:

@@ -87,6 +87,15 @@ class RunInfo:
         return self.state in (RUNNING, INTERRUPTED)
 
 
+def moment_of(text: str) -> datetime | None:
+    """The time that a run says it began; None for other text, which imported records may have. In UTC where it names no zone."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+
 class Store:
     """A results database. Use as a context manager, or call `close`.
 

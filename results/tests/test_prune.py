@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from results.commands import prune as prune_command
 from results.prune import Pruned, prune
-from results.schema import CASES, PROGRAMS, RECORDS, RUNS
+from results.schema import CASES, META, PROGRAMS, RECORDS, RUNS
 from results.store import Store
 from results.tests import fabricate
 
@@ -54,6 +54,22 @@ def test_old_runs_go_with_their_cases_records_and_programs(path: Path) -> None:
             ]
         assert left == [3, 3, 2]
         assert prune(store, before=_BEFORE) == Pruned(runs=())
+
+
+def test_runs_without_a_date_stay_and_kept_sums_go(path: Path) -> None:
+    with Store.open(path, create=False) as store:
+        with store.transaction() as transaction:
+            for run_id, started in (("old", "soon"), ("older", "2026-01-01T00:00:00")):
+                transaction.connection.execute(
+                    sa.update(RUNS).where(RUNS.c.run_id == run_id).values(started_at=started)
+                )
+        with store.reading() as connection:
+            before = set(connection.execute(sa.select(META.c.key)).scalars())
+        assert prune(store, before=_BEFORE) == Pruned(runs=("older",), cases=1)
+        with store.reading() as connection:
+            after = set(connection.execute(sa.select(META.c.key)).scalars())
+        assert after < before
+        assert {key.partition("/")[0] for key in before - after} == {"error_sums"}
 
 
 def test_the_command_lists_what_goes(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
