@@ -103,7 +103,7 @@ class InputFaker:
             stack.enter_context(self.shape_env.suppress_guards())
             stack.enter_context(self.shape_env.origins_off())
             fake = self._sparse(tensor, source, policy) if tensor.is_sparse else self._dense(tensor, source, policy)
-            return self._with_autograd(fake, tensor, source)
+            return self._with_autograd(fake, tensor, source, policy)
 
     @property
     def _default(self) -> Policy:
@@ -170,7 +170,9 @@ class InputFaker:
             fake = type(tensor).__tensor_unflatten__(inner, context, sizes, strides)
             return fake.requires_grad_(tensor.requires_grad)
 
-    def _with_autograd(self, fake: torch.Tensor, tensor: torch.Tensor, source: Source) -> torch.Tensor:
+    def _with_autograd(
+        self, fake: torch.Tensor, tensor: torch.Tensor, source: Source, policy: InputPolicy | None
+    ) -> torch.Tensor:
         fake.requires_grad_(tensor.requires_grad)
         if isinstance(tensor, torch.nn.Parameter):
             fake._is_param = True  # isinstance(fake, Parameter) reads it
@@ -183,7 +185,8 @@ class InputFaker:
                     viewed = fake.as_strided(fake.shape, fake.stride(), fake.storage_offset())
                 return viewed
         if tensor.grad is not None:
-            fake.grad = self.tensor(tensor.grad, Source(f"{source.name}.grad", f"{source.name}.grad"))
+            whole = ALL_STATIC if policy is ALL_STATIC else None  # a gradient of a static tensor is static
+            fake.grad = self.tensor(tensor.grad, Source(f"{source.name}.grad", f"{source.name}.grad"), whole)
         return fake
 
 

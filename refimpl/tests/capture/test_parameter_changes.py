@@ -289,3 +289,16 @@ def test_a_segment_reads_the_gradients_of_parameters(program: Callable[..., Any]
         found.append(called(layer, torch.tensor(2.0)))
         results.append(found)
     assert same(*results)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_gradient_may_share_the_memory_of_its_parameter(backend: str) -> None:
+    """The sizes of inputs that share memory are static, those of the gradient too."""
+    captured = refimpl.compile(lambda x: (x.grad.mul_(2), x + 1), backend=backend, fullgraph=True)
+    x, value = torch.ones(4, requires_grad=True), 1.0
+    for is_shared in (True, False, True):
+        x.grad = x.detach() if is_shared else torch.ones(4)
+        value *= 2 if is_shared else 1
+        _, result = captured(x)
+        torch.testing.assert_close(result, torch.full((4,), value + 1))
+        torch.testing.assert_close(x.detach(), torch.full((4,), value))
