@@ -130,26 +130,24 @@ def execute(
     )  # fmt: skip
     tasks = [_task(case, subjects[case.subject], limits, options, (case_limits or {}).get(case.name)) for case in cases]
     processes = options.get("speed_processes", 1) if options.get("speed") else 1
-    wanted = options.get("speed_precision")
-    precision = Precision(half_width=wanted, most=options["speed_most_processes"]) if wanted else None
     try:
         late: list[tuple[Task, TimedOut]] = []
         for batch in [tasks] if processes == 1 else _batches(tasks):
             late += _run_batch(
-                batch,
-                pool,
-                records,
-                processes=processes,
-                precision=precision,
-                speed_cache=speed_cache,
+                batch, pool, records, processes=processes, precision=_precision(options), speed_cache=speed_cache,
                 deadline=deadline,
-            )
+            )  # fmt: skip
         _confirm(late, pool, records, deadline)
         records.run_failed_again(pool, deadline)
     finally:
         records.close()
     summary.is_complete = summary.done == summary.planned
     return summary
+
+
+def _precision(options: Mapping[str, Any]) -> Precision | None:
+    wanted = options.get("speed_precision")
+    return Precision(half_width=wanted, most=options["speed_most_processes"]) if wanted else None
 
 
 def _run_batch(

@@ -80,17 +80,19 @@ def draft_export(
         except UserError as error:
             if error.error_type is not UserErrorType.CONSTRAINT_VIOLATION or earlier:
                 raise
-            earlier.append(
-                FailureReport(
-                    failure_type=FailureType.GUARD_ADDED,
-                    place="dynamic_shapes",
-                    data={"reason": str(error), "dynamic_shapes": dynamic_shapes},
-                )
-            )
+            earlier.append(_violated(error, dynamic_shapes))
             leaves = _without_promises(leaves)
     exported.report = DraftExportReport(failures=(*earlier, *noted.failures), op_profiles=noted.profiles)
     verify_additional(additional, exported)
     return exported
+
+
+def _violated(error: UserError, dynamic_shapes: Any) -> FailureReport:
+    return FailureReport(
+        failure_type=FailureType.GUARD_ADDED,
+        place="dynamic_shapes",
+        data={"reason": str(error), "dynamic_shapes": dynamic_shapes},
+    )
 
 
 def _attempt(
