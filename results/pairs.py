@@ -185,7 +185,7 @@ def _joined(connection: sa.Connection, base: RunInfo, head: RunInfo, *, schema: 
 
 
 def _check_is_there(run: RunInfo, found: int) -> None:
-    """Raise UsageError if cases of a run are gone that were there when the comparison began: they would seem to be missing."""
+    """Raise UsageError if cases of the run were deleted during the comparison, which would report them as missing."""
     if found < run.planned:
         raise UsageError(
             seen=f"{found} of the {run.planned} planned cases of run {run.run_id}: others were deleted meanwhile",

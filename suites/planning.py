@@ -303,7 +303,7 @@ def list_groups(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any
 
 
 def _near(words: Iterable[str], groups: Sequence[str]) -> list[str]:
-    """The groups whose names are most like the words."""
+    """The groups whose names come closest to these words, for "did you mean"."""
     return [name for word in words for name in difflib.get_close_matches(word, groups, n=2, cutoff=0.75)]
 
 

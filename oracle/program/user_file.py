@@ -33,7 +33,7 @@ from oracle.program.input_text import parse_call
 TARGET = re.compile(r"^(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)(?P<call>\(.*\))?$", re.DOTALL)
 _TRIAL_S = 120.0
 _SHOWN = 5
-_MANY = 3_000_000  # numbers, from which on a check takes half a minute or more
+_MANY = 3_000_000  # numbers in arguments and parameters; with more, the user is told that a check takes long
 # Folders of code that is not the user's: torch-oracle, Python's library, installed packages.
 _OWN = str(Path(__file__).parents[2] / "oracle")
 _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
@@ -97,8 +97,8 @@ def program_of_file(
         )
     if trial["elements"] > _MANY:
         sys.stderr.write(
-            f"note: {target} has {trial['elements'] / 1e6:.0f} million numbers in its arguments and parameters. A check takes "
-            "some 10 seconds for each million and subject; smaller sizes usually show the same difference.\n"
+            f"note: {target} has {trial['elements'] / 1e6:.0f} million numbers in its arguments and parameters. A check "
+            "runs it many times and may take minutes; smaller sizes usually show the same difference.\n"
         )
     differentiated = trial["needs_grad"] if backward is None else backward
     return replace(program, calls=default_plan(replace(call, backward=differentiated), key=None, count=calls))

@@ -316,9 +316,8 @@ class RoundingNoise(TorchDispatchMode):
             # Under odd seeds, expanded elements are perturbed independently.
             return self._moved_dense(tensor.contiguous())
         extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-        if (
-            extent <= 4 * tensor.numel()
-        ):  # expanded or padded: perturb the memory it covers, and view that with its strides
+        # Expanded or padded: perturb the memory it covers, and view that with its strides.
+        if extent <= 4 * tensor.numel():
             flat = tensor.as_strided((extent,), (1,), tensor.storage_offset())
             return self._moved_dense(flat).as_strided(tensor.shape, tensor.stride(), 0)
         if 0 in tensor.stride():
@@ -341,9 +340,8 @@ class RoundingNoise(TorchDispatchMode):
         # long sum in bfloat16 is as large as the value. float8 needs no room, since only conversions read it.
         room = 0.0 if tensor.dtype in SIGNED_FLOAT8 else 8.0 * info.eps * max(1.0, self.scale * self._factor)
         limit = info.max / (1.0 + room)
-        if (
-            self._parts_largest
-        ):  # otherwise the largest number and its negative would both be clamped, and add up to exactly 0
+        # Otherwise the largest number and its negative would both be clamped, and add up to exactly 0.
+        if self._parts_largest:
             moved = torch.where(moved.abs() > limit, torch.copysign(limit * (1.0 - shift.abs()), wide), moved)
         moved = torch.where(wide.abs() <= info.max, moved.clamp(-limit, limit), wide)
         moved = torch.copysign(moved, wide)  # -0.0 + 0.0 is 0.0

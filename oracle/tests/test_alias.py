@@ -1,4 +1,4 @@
-"""Aliases: which sharing of memory is owed, where views lie, and that each difference is reported once."""
+"""Aliases: memory must be shared as in eager, views have its offsets, and each difference is reported once."""
 
 from __future__ import annotations
 

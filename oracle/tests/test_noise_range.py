@@ -25,7 +25,7 @@ def test_float8_results_move_by_about_an_epsilon(name, seed):
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16])
 @pytest.mark.parametrize("scale", [1.0, 8.0])
 def test_the_bound_of_what_is_moved_is_never_zero_or_below(dtype: torch.dtype, scale: float) -> None:
-    """Otherwise every value would end at the bound, whatever it was."""
+    """With a limit of 0 or below, clamping would give every number the value of the limit."""
     values = torch.tensor([0.25, 1.0, -5.0])
     noise = RoundingNoise(0, scale=scale)
     noise._factor = 4.0

@@ -190,7 +190,7 @@ class OperatorState:
             named = {name: self._without_truth(arg) for name, arg in kwargs.items()}
             return self.operator(target, [self._without_truth(arg) for arg in args], named, kind=kind)
         # A write returns its argument. Another function that returns its argument on fakes may return a copy when it runs, since
-        # strides # can differ.
+        # strides can differ.
         writes = _writes(target, kwargs)
         is_written = [version_of(leaf) for leaf in given] != versions
         if writes or is_written or not _is_of_torch(target) or any(word in what for word in _MORE_THAN_THEIR_VALUE):
