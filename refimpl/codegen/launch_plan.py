@@ -287,7 +287,11 @@ class _Plan:
             for tensor in tensors
             for dim, number in enumerate(tensor.shape if kind == "size" else tensor.strides)
         ]
-        numbers += [(offset, f"{name}.storage_offset()") for name, offset in self.graph.offsets.items()]
+        numbers += [
+            (self.graph.offsets[tensor.name], f"{tensor.name}.storage_offset()")
+            for tensor in tensors
+            if tensor.name in self.graph.offsets
+        ]
         for number, text in numbers:
             if isinstance(number, sympy.Symbol) and number not in self.known:
                 self.known.add(number)

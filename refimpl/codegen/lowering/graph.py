@@ -90,7 +90,8 @@ class LoweredGraph:
     ones: frozenset[sympy.Expr] = frozenset()
     """Symbolic inputs that guards specialize to 1. Expressions computed from them contain their symbols."""
     offsets: Mapping[str, sympy.Expr] = field(default_factory=dict)
-    """Symbolic storage offsets of inputs, by input name: the graph may return them, or need them to solve for a symbol."""
+    """Symbolic storage offsets of inputs, and of results of which they are not known before the call, by name: the graph may
+    return them, or need them to solve for a symbol."""
 
 
 def lower_graph(
@@ -438,6 +439,8 @@ class _GraphLowering:
     def _result(self, fake: Any, node: torch.fx.Node) -> tuple[Output, Any]:
         if isinstance(fake, torch.Tensor) and _is_plain(fake):
             buffer = self.state.new_buffer(fake.shape, fake.dtype, fake.device, fake.stride())
+            if _has_unbacked(node) and isinstance(fake.storage_offset(), torch.SymInt):
+                self.offsets[buffer.name] = to_index(fake.storage_offset())
             return Output(buffer=buffer), whole(buffer)
         if isinstance(fake, torch.SymInt) and isinstance(to_index(fake), sympy.Symbol):
             return Output(symbol=to_index(fake)), to_index(fake)

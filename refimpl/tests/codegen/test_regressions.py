@@ -282,6 +282,14 @@ def test_parts_of_what_is_no_result_share_its_memory(*, dynamic: bool) -> None:
     _check(function, x, dynamic=dynamic)
 
 
+def test_an_offset_that_data_says_is_read_from_the_result() -> None:
+    def function(x: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        return torch.narrow(x, 0, start, 2)
+
+    for start in (1, 3):
+        _check(function, torch.rand(5, 4), torch.tensor(start))
+
+
 @pytest.mark.parametrize("function", [torch.ops.aten._softmax_backward_data, torch.ops.aten._log_softmax_backward_data])
 def test_the_gradient_of_a_softmax_has_the_dtype_of_what_flows_in(function: Any) -> None:
     x = torch.linspace(-1, 1, 8).view(2, 4)
