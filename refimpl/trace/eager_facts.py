@@ -340,6 +340,27 @@ def _refuses(func: Any, args: Any, kwargs: Any, given: Sequence[Any]) -> bool:
     return any(_runs(func, *ones, trial_operands, other) for other in others)
 
 
+def refuses_call(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether the CPU kernel raises for the sizes, numbers and strings of a call, such as `gelu(x, approximate="sinh")`.
+
+    The kernel runs on trial operands of the call's own sizes: of zeros, of ones, and of a number of both signs that differs from
+    element to element. It refuses the call if it raises for all of these; a kernel that refuses some values (a singular matrix)
+    takes one of them. False if it is not run: where `result_strides` does not run it, and for larger tensors.
+    """
+    given = _leaves((*args, *kwargs.values()))
+    tensors = [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
+    if not tensors or not gives_new_tensors(func) or not _is_safe(func, tensors):
+        return False
+    if not all(isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in given) or not all(map(_is_dense, tensors)):
+        return False
+    trial_operands = _trial_operands(func, args, kwargs, given, tensors)
+    if trial_operands is None or trial_operands.sizes is not None:
+        return False
+    if any(_called(func, args, kwargs, trial_operands, fill) is not None for fill in (0, 1)):
+        return False
+    return _with(func, args, kwargs, _Made(trial_operands, 0, None, lambda _, memory: _vary(memory, 0))) is None
+
+
 def _with_ones(func: Any, args: Any, kwargs: Any, *, keeps_types: bool) -> tuple[Any, Any]:
     """The arguments with ones in place of number operands, because a kernel may refuse a number for its value.
 

@@ -76,6 +76,8 @@ _not_implemented_log = logging.getLogger("refimpl.trace.not_implemented")
 _METADATA_QUERIES = (torch.ops.aten.size.default, torch.ops.aten.stride.default, torch.ops.aten.storage_offset.default)
 _LIFTS_LITERAL = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 _DEVICE_QUERY = torch.ops.prim.device.default  # `tensor.device` while a mode is on; never recorded
+# What fake kernels raise for a wrong call. Eager may raise another type: an assert of a Python kernel is its RuntimeError.
+_ERRORS_OF_FAKES = (RuntimeError, TypeError, ValueError, IndexError, AssertionError)
 
 
 class RecordingMode(DispatchMode):
@@ -440,7 +442,9 @@ class RecordingMode(DispatchMode):
             raise DataDependentFakeRead(func) from error
         except DynamicOutputShapeException as error:
             raise DynamicShapeInTrace(func) from error
-        except TypeError as error:  # fake kernels raise it for sizes of 0, in checks that use a size as a bool
+        except _ERRORS_OF_FAKES as error:
+            if type(error) not in _ERRORS_OF_FAKES:  # ours, or upstream's about symbols
+                raise
             expected = eager_error(func, args, kwargs)
             if expected is None:
                 raise

@@ -27,7 +27,7 @@ import torch
 
 from refimpl._torch import FakeTensor, OpOverload, pytree, set_bits, storage_key, without_dispatch, written_arguments
 from refimpl.trace.dtypes import FLOAT, INT, common_dtype_of, is_common, kind_of, without_float8_scalars
-from refimpl.trace.eager_facts import device_of, hint_of, is_known, refuses_dtypes
+from refimpl.trace.eager_facts import device_of, hint_of, is_known, refuses_call, refuses_dtypes
 
 _MOST_BYTES = 1 << 26  # a call on more bytes than this is not tried
 _NAMESPACES = ("aten", "prims")  # kernels of custom ops may do anything
@@ -253,8 +253,12 @@ def _random_numbers_kept(value: Any) -> Iterator[None]:
 
 
 def operands_fit(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether the operator's kernel accepts operands of these dtypes together, and the numbers among the arguments fit."""
-    return not refuses_dtypes(func, args, kwargs) and numbers_fit(func, args, kwargs)
+    """Whether the operator's kernel accepts the call: dtypes together, numbers among the arguments, sizes of small operands."""
+    return (
+        not refuses_dtypes(func, args, kwargs)
+        and numbers_fit(func, args, kwargs)
+        and not refuses_call(func, args, kwargs)
+    )
 
 
 def are_common(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

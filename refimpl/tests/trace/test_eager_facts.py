@@ -257,6 +257,36 @@ def test_sizes_that_a_kernel_refuses_say_nothing_of_dtypes() -> None:
     assert eager_facts.refuses_dtypes(aten.addmv.default, (torch.ones(2), torch.ones(2, 5), torch.ones(5).double()), {})
 
 
+_ROWS = torch.ones(2, 3)
+_WRONG_CALLS: dict[str, Any] = {
+    "string": (aten.gelu.default, (_ROWS,), {"approximate": "sinh"}),
+    "sizes": (aten.native_layer_norm.default, (_ROWS, [2, 2], None, None, 1e-5), {}),
+    "no elements": (aten._chunk_cat.default, ([torch.ones(0), torch.ones(2)], 0, 2), {}),
+}
+_RIGHT_CALLS: dict[str, Any] = {
+    "string": (aten.gelu.default, (_ROWS,), {"approximate": "tanh"}),
+    "sizes": (aten.native_layer_norm.default, (_ROWS, [3], None, None, 1e-5), {}),
+    "singular ones": (aten.linalg_inv_ex.default, (torch.eye(3),), {"check_errors": True}),
+    "all zeros": (aten.multinomial.default, (_ROWS, 2), {}),
+    "places": (aten.embedding.default, (_ROWS, torch.tensor([1])), {}),
+}
+
+
+@pytest.mark.parametrize("what", _WRONG_CALLS)
+def test_a_call_that_the_kernel_refuses_is_refused(what: str) -> None:
+    func, args, kwargs = _WRONG_CALLS[what]
+    with pytest.raises(RuntimeError):
+        func(*args, **kwargs)
+    assert eager_facts.refuses_call(func, args, kwargs)
+
+
+@pytest.mark.parametrize("what", _RIGHT_CALLS)
+def test_a_call_is_not_refused_for_values_of_trial_operands(what: str) -> None:
+    func, args, kwargs = _RIGHT_CALLS[what]
+    func(*args, **kwargs)
+    assert not eager_facts.refuses_call(func, args, kwargs)
+
+
 def test_no_kernel_gets_narrow_integers_beside_floats_that_are_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[torch.dtype, ...]] = []
     original = eager_facts._called

@@ -140,6 +140,25 @@ def test_a_fake_kernel_that_stumbles_over_a_size_of_zero_raises_eager_error(deco
     assert str(ours.value) == str(eagers.value)
 
 
+@pytest.mark.parametrize(
+    ("function", "given"),
+    [
+        (lambda w: torch.nn.functional.embedding(torch.tensor([1]), w), torch.ones(2, 2, 2)),
+        (lambda x: torch.amax(x, 1), torch.ones(3, 0)),
+        (lambda x: torch.narrow_copy(x, 3, 0, 1), torch.ones(2, 2, 2)),
+        (lambda x: torch.nn.functional.gelu(x, approximate="sinh"), torch.ones(2)),
+    ],
+    ids=["an assert of a fake kernel", "no elements", "dimension", "string"],
+)
+def test_a_wrong_call_raises_eager_s_type_of_error(function, given):
+    with pytest.raises(Exception) as eagers:
+        function(given)
+    with pytest.raises(eagers.type):
+        refimpl.optimize("triton")(function)(given)
+    with pytest.raises(eagers.type):
+        refimpl.compile_aot(function)(given)
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "triton"])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_one_element_that_is_expanded_is_filled_and_not_copied_to(backend, dynamic):
