@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from refimpl._torch import exporting_flags, is_opaque_object, is_traceable_wrapper_subclass, pytree, without_fake_mode
+from refimpl._torch import exporting_flags, is_opaque_object, pytree, without_fake_mode
 from refimpl.aot.attribute_assignment import _detect_attribute_assignment
 from refimpl.capture.config import ConfigPatch, config
 from refimpl.capture.entry_points.export_signature import check_leaves
@@ -189,19 +189,19 @@ def check_arguments(mod: Any, args: Any, kwargs: Any, preserved: tuple[str, ...]
     if missing:
         raise invalid_input(f"preserve_module_call_signature names {missing}\n  expected: names of submodules")
     _check_hooks(mod, (args, kwargs))
-    _refuse_wrappers(mod, args, kwargs)
+    _refuse_nested(mod, args, kwargs)
 
 
-def _refuse_wrappers(mod: torch.nn.Module, args: Any, kwargs: Any) -> None:
-    """Raises UnsupportedByRefimpl for wrappers of tensors among the inputs and the state."""
+def _refuse_nested(mod: torch.nn.Module, args: Any, kwargs: Any) -> None:
+    """Raises UnsupportedByRefimpl for nested tensors of the jagged layout among the inputs and the state."""
     leaves = [("an input", leaf) for leaf in pytree.tree_leaves((args, kwargs))]
     state = [*mod.named_parameters(), *mod.named_buffers()]
     for what, value in [*leaves, *state]:
-        if isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value):
+        if isinstance(value, torch.Tensor) and value.is_nested:
             raise UnsupportedByRefimpl(
-                seen=f"a {type(value).__name__} as {what}",
-                supported="export of programs whose inputs, parameters and buffers are plain tensors",
-                do="make the wrapper within the program, or compile it",
+                seen=f"a nested tensor of layout {value.layout} as {what}",
+                supported="export of programs with dense tensors, and with wrapper subclasses whose sizes are integers",
+                do="pass its values and offsets, or compile the program",
             )
 
 

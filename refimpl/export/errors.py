@@ -37,6 +37,17 @@ class StructureMismatch(InputMismatch, ValueError, TypeError):
         )
 
 
+class GradientOfWrapper(RefimplError, RuntimeError):
+    """A gradient would have to pass between a wrapper and its dense tensors, in a decomposed program."""
+
+    def __init__(self, seen: str) -> None:
+        super().__init__(
+            f"a decomposed program has {seen}\n"
+            "  expected: no gradients through wrappers of tensors, whose class decides what they are\n"
+            "  what to do: call it under torch.no_grad(), or call the program as `export` returned it"
+        )
+
+
 class MissingFakeKernel(UnsupportedByRefimpl, UnsupportedOperatorException):
     """An operator has no fake kernel, so a trace does not know its results."""
 

@@ -13,11 +13,12 @@ import torch
 from torch import fx
 
 from refimpl._torch import FakeTensor, PlainCodeGen
+from refimpl.export.dense_program import dense_program
 from refimpl.export.draft_report import DraftExportReport
 from refimpl.export.functional_graph import FunctionalGraph, functional_graph, joint_graph
 from refimpl.export.graph_signature import ExportGraphSignature
 from refimpl.export.input_contract import InputContract
-from refimpl.export.module_call_graph import CallSpec, ModuleCallEntry, without_submodule_signatures
+from refimpl.export.module_call_graph import CallSpec, ModuleCallEntry, check_entries, without_submodule_signatures
 from refimpl.export.shapes.range_constraints import call_conditions, refined, unbacked_ranges
 from refimpl.export.strict.kept_signatures import with_call_values
 from refimpl.export.unlift import unlifted_module
@@ -195,8 +196,11 @@ class ExportedProgram:
         program = with_call_values(
             self._graph_module, self._graph_signature, self._state_dict, self._constants, entries
         )
-        made, entries = program.without_call_values(functional_graph(program, decomp_table), entries)
-        return self._made_functional(made, entries)
+        dense = dense_program(program)
+        made = dense.with_wrappers(functional_graph(dense, decomp_table))
+        made, entries = program.without_call_values(made, entries)
+        check_entries(entries, dense.replaced)
+        return self._made_functional(made, entries, dense.state_dict, dense.constants)
 
     def forward_backward(self, loss_index: int = 0) -> ExportedProgram:
         """The program with a joint functional graph: forward, and the gradients of the user output at `loss_index`.
@@ -208,10 +212,19 @@ class ExportedProgram:
         for mutations that require grad; GradientMissing if the loss does not depend on a parameter.
         """
         return self._made_functional(
-            joint_graph(self, loss_index), without_submodule_signatures(self._module_call_graph)
+            joint_graph(self, loss_index),
+            without_submodule_signatures(self._module_call_graph),
+            self._state_dict,
+            self._constants,
         )
 
-    def _made_functional(self, made: FunctionalGraph, entries: list[ModuleCallEntry]) -> ExportedProgram:
+    def _made_functional(
+        self,
+        made: FunctionalGraph,
+        entries: list[ModuleCallEntry],
+        state_dict: Mapping[str, torch.Tensor],
+        constants: Mapping[str, Any],
+    ) -> ExportedProgram:
         env = _shape_env(self.graph)
         ranges, guards = dict(self._range_constraints), self._guards
         if env is not None:  # decompositions may have asked more about sizes than the program did
@@ -224,11 +237,11 @@ class ExportedProgram:
             root=made.graph_module,
             graph=made.graph_module.graph,
             graph_signature=made.signature,
-            state_dict=self._state_dict,
+            state_dict=state_dict,
             range_constraints=ranges,
             module_call_graph=entries,
             example_inputs=self._example_inputs,
-            constants=self._constants,
+            constants=constants,
             verifiers=[Verifier],
             guards=guards,
             input_names=self._input_names,

@@ -23,7 +23,9 @@ import torch
 from sympy.printing.precedence import PRECEDENCE
 from torch import fx
 
-from refimpl._torch import assert_in_graph, is_opaque_object, storage_key
+from refimpl._torch import assert_in_graph, is_opaque_object, is_traceable_wrapper_subclass, storage_key
+from refimpl.aot.analysis.subclasses import check_layout, dense_parts, layout_of
+from refimpl.aot.errors import UnexpectedSubclass
 from refimpl.capture.entry_points.export_signature import INPUT_CONSTANT_TYPES
 from refimpl.export.constants import class_name
 from refimpl.export.errors import InputMismatch
@@ -211,14 +213,15 @@ class InputContract:
             return
         owners: dict[int, int] = {}
         for index, leaf in enumerate(leaves):
-            if not isinstance(leaf, torch.Tensor) or leaf.layout is not torch.strided or not leaf.numel():
-                continue
-            other = owners.setdefault(storage_key(leaf), index)
-            if other != index and {other, index} & set(self._written):
-                raise InputMismatch(
-                    seen=f"{self._names[other]} and {self._names[index]} share memory, and the program writes to one of them",
-                    expected="inputs that share no memory, as a functional graph needs",
-                )
+            for part in dense_parts(leaf):
+                if not isinstance(part, torch.Tensor) or part.layout is not torch.strided or not part.numel():
+                    continue
+                other = owners.setdefault(storage_key(part), index)
+                if other != index and {other, index} & set(self._written):
+                    raise InputMismatch(
+                        seen=f"{self._names[other]} and {self._names[index]} share memory, and the program writes to one of them",
+                        expected="inputs that share no memory, as a functional graph needs",
+                    )
 
 
 class GuardsFn(torch.nn.Module):
@@ -282,11 +285,14 @@ class _Kind:
     dtype: torch.dtype | None = None
     ndim: int = 0
     constant: Any = None
+    wrapper: torch.Tensor | None = None
+    """The fake of a wrapper subclass; its dense tensors must fit too."""
 
 
 def _kind_of(value: Any) -> _Kind | None:
     if isinstance(value, torch.Tensor):
-        return _Kind(type=torch.Tensor, dtype=value.dtype, ndim=value.dim())
+        is_wrapper = is_traceable_wrapper_subclass(value)
+        return _Kind(type=torch.Tensor, dtype=value.dtype, ndim=value.dim(), wrapper=value if is_wrapper else None)
     if isinstance(value, torch.SymInt):
         return _Kind(type=torch.SymInt)
     if is_opaque_object(value):
@@ -311,6 +317,8 @@ def require_kind(name: str, expected: _Kind | None, leaf: Any) -> None:
                 seen=f"Guard failed: {name}.dtype == {expected.dtype}; it is {leaf.dtype}. Tensor dtype mismatch!",
                 expected=str(expected.dtype),
             )
+        if expected.wrapper is not None and not torch.compiler.is_compiling():
+            _require_parts(name, expected.wrapper, leaf)
     elif expected.type is torch.SymInt:
         if not isinstance(leaf, (int, torch.SymInt)):
             raise InputMismatch(seen=f"Expected input {name} to be an int, but got {type(leaf)}", expected="an int")
@@ -324,6 +332,22 @@ def require_kind(name: str, expected: _Kind | None, leaf: Any) -> None:
             seen=f"Expected input {name} to be a {expected.constant}, but got {class_name(leaf)}",
             expected=expected.constant,
         )
+
+
+def _require_parts(name: str, expected: torch.Tensor, leaf: torch.Tensor) -> None:
+    """Raises InputMismatch for a leaf of another class than a wrapper's, with another context or other dense tensors."""
+    try:
+        check_layout(leaf, layout_of(expected), f"the input {name}")
+    except UnexpectedSubclass as error:
+        raise InputMismatch(
+            seen=str(error).partition("\n")[0], expected=f"a {type(expected).__name__} like the example"
+        ) from error
+    for mine, given in zip(dense_parts(expected), dense_parts(leaf), strict=True):
+        if isinstance(mine, torch.Tensor) and (mine.dtype, mine.shape) != (given.dtype, given.shape):
+            raise InputMismatch(
+                seen=f"the input {name} has inside a tensor of {given.dtype} and shape {tuple(given.shape)}",
+                expected=f"one of {mine.dtype} and shape {tuple(mine.shape)}",
+            )
 
 
 def _is_same(expected: Any, leaf: Any) -> bool:

@@ -6,13 +6,14 @@ torch/export/_trace.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 
 from refimpl._torch import pytree
+from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.graph_signature import ArgumentSpec
 
 
@@ -64,3 +65,16 @@ def module_call_graph(
 def without_submodule_signatures(entries: Sequence[ModuleCallEntry]) -> list[ModuleCallEntry]:
     """The entries for a graph made from another one, in which nodes may have other names."""
     return [entry if entry.fqn == "" else ModuleCallEntry(fqn=entry.fqn) for entry in entries]
+
+
+def check_entries(entries: Sequence[ModuleCallEntry], replaced: Collection[str]) -> None:
+    """Raises UnsupportedByRefimpl if the preserved call of a submodule takes or returns an input that the graph no longer has."""
+    for entry in entries:
+        values = [] if entry.signature is None else [*entry.signature.inputs, *entry.signature.outputs]
+        missing = [value.name for value in values if value.name in replaced]
+        if missing:
+            raise UnsupportedByRefimpl(
+                seen=f"the preserved call of {entry.fqn!r} with {missing[0]}, a wrapper subclass, in a decomposed program",
+                supported="preserved calls with tensors that are no parameters or buffers of wrapper subclasses",
+                do="export without preserve_module_call_signature",
+            )

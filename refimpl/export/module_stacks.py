@@ -29,7 +29,7 @@ def normalise_module_stacks(graph_module: fx.GraphModule, root: type) -> None:
 
 
 def with_root_entry(graph_module: fx.GraphModule, root: Mapping[str, tuple[str, str]]) -> None:
-    """The same for a graph made from a normalised one: nodes without a stack get that of the root."""
+    """The same for a graph made from a normalised one: nodes without a stack get that of the root, if any node has one."""
     for module in graph_module.modules():
         if not isinstance(module, fx.GraphModule):
             continue
@@ -37,7 +37,7 @@ def with_root_entry(graph_module: fx.GraphModule, root: Mapping[str, tuple[str, 
             if node.op in ("placeholder", "output"):
                 node.meta.pop("nn_module_stack", None)
                 node.meta.pop("stack_trace", None)
-            elif not node.meta.get("nn_module_stack"):
+            elif root and not node.meta.get("nn_module_stack"):
                 node.meta["nn_module_stack"] = dict(root)
 
 

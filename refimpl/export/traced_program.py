@@ -21,6 +21,7 @@ from refimpl.export.assigned_buffers import read_copies_of, write_assigned
 from refimpl.export.errors import translated
 from refimpl.export.shapes.policies import InputLeaf
 from refimpl.export.submodule_calls import SubmoduleCall, SubmoduleCallsState
+from refimpl.export.wrappers import record_wrapper
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.metadata import copied_meta
 from refimpl.trace.options import TraceOptions
@@ -92,6 +93,8 @@ def traced(program: FakeProgram) -> TracedProgram:
         written.extend(name for name in assigned if name in named)
         check_leaves(leaves, UserErrorType.INVALID_OUTPUT, "outputs")
         specs.append(spec)
+        for leaf in leaves:
+            record_wrapper(trace.recording, leaf)
         trace.assert_conditions()
         return tuple(leaves)
 

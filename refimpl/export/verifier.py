@@ -30,6 +30,7 @@ from refimpl.export.errors import SpecViolationError
 from refimpl.export.graph_signature import ExportGraphSignature, InputKind, OutputKind
 from refimpl.export.placeholder_names import PREFIXES
 from refimpl.export.region_operators import REGION_OPERATORS
+from refimpl.export.wrappers import is_of_wrappers
 
 _VALUES = (torch.Tensor, *SYMBOLIC_TYPES, int, float, bool, str, type(None))
 # Functions on numbers and SymInts that graphs may call. Archives allow the same ones.
@@ -109,7 +110,7 @@ class Verifier:
 
     def _check_function(self, node: fx.Node) -> None:
         target = node.target
-        if target in self.allowed_builtin_ops() or target in REGION_OPERATORS:
+        if target in self.allowed_builtin_ops() or target in REGION_OPERATORS or is_of_wrappers(node):
             return
         if not isinstance(target, self.allowed_op_types()):
             raise SpecViolationError(

@@ -154,6 +154,10 @@ class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
                     do="take the gradient of the graph, or trace without pre_dispatch",
                 )
 
+    def recorded_again(self) -> contextlib.AbstractContextManager[Any]:
+        """Below autograd the operators of a decomposition arrive below autograd too, where the slot is not asked."""
+        return _RecordingBelowAutograd(self) if self._is_below else self
+
     def _below(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run the call and record the ops that arrive below autograd, after torch.func transforms and Tensor subclasses."""
         self._is_below = True

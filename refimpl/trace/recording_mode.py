@@ -31,6 +31,7 @@ from refimpl._torch import (
     has_no_dispatch_of_its_own,
     is_decomposed_by_autograd,
     is_opaque_object,
+    is_traceable_wrapper_subclass,
     run_composite_kernel,
     storage_key,
     upstream_proxy_mode,
@@ -64,6 +65,7 @@ from refimpl.trace.symbols import SymbolState
 from refimpl.trace.tracker import (
     MAKES_ZEROS,
     ConstantsState,
+    InnerTensorsState,
     ObjectTrackerState,
     TrackerState,
     ZeroTensorsState,
@@ -92,6 +94,7 @@ class RecordingMode(DispatchMode):
         self.fake_mode = fake_mode
         self.tracker = TrackerState()
         self.objects = ObjectTrackerState()
+        self.inside = InnerTensorsState()
         self.symbols = SymbolState(builder)
         self._constants = ConstantsState()
         self._zeros = ZeroTensorsState()
@@ -161,7 +164,7 @@ class RecordingMode(DispatchMode):
             return self._dispatch(func, *self._with_own_fakes((args, kwargs)))
         if self.outer is not None:
             for tensor in tensors:
-                if self.tracker.find(tensor) is None:
+                if not self._is_known(tensor):
                     self._lift(tensor)
         if not all(map(self._is_handled, tensors)):
             kinds = [type(tensor) for tensor in tensors if not self._is_handled(tensor)]
@@ -174,7 +177,7 @@ class RecordingMode(DispatchMode):
             decomposed = self._decompose(func, tensors, args, kwargs)
             return call_higher_order(self, func, args, kwargs) if decomposed is NotImplemented else decomposed
         if func is MAKES_ZEROS or self._zeros.make_it_zero(func, args):
-            with self:
+            with self.recorded_again():
                 made = torch.ops.aten.zeros.default(*args, **kwargs) if func is MAKES_ZEROS else zeros_of_product(*args)
             self._zeros.add(made)
             return as_tangent_of_number(made) if func is MAKES_ZEROS else made
@@ -193,7 +196,7 @@ class RecordingMode(DispatchMode):
         if decomposed is not NotImplemented:
             return decomposed
         if func is torch.ops.aten.is_nonzero.default:
-            with self:
+            with self.recorded_again():
                 return (args[0] != 0).item()
         if torch.Tag.data_dependent_output in func.tags and not self._may_read(func, tensors):
             if not self._are_known(tensors):
@@ -202,6 +205,10 @@ class RecordingMode(DispatchMode):
             with without_fake_mode():
                 return func(*known_args, **known_kwargs)
         return self._record(func, tensors, args, kwargs)
+
+    def recorded_again(self) -> contextlib.AbstractContextManager[Any]:
+        """A block in which operators are recorded, for use while the mode handles a call, which has taken it out of the stack."""
+        return self
 
     @property
     def tracer(self) -> PythonKeyTracer:
@@ -223,7 +230,7 @@ class RecordingMode(DispatchMode):
         if isinstance(value, SYMBOLIC_TYPES):
             is_known = self.symbols.can_find(value)
         elif isinstance(value, torch.Tensor):
-            is_known = self.tracker.find(value) is not None
+            is_known = self._is_known(value)
         elif is_opaque_object(value):
             is_known = self.objects.find(value) is not None
         else:
@@ -232,7 +239,7 @@ class RecordingMode(DispatchMode):
 
     def record_write(self, written: torch.Tensor, value: torch.Tensor) -> None:
         """Record that a call wrote to a tensor, for a rule that ran it on a copy: `value` is what the copy has now."""
-        with self:
+        with self.recorded_again():
             torch.ops.aten.copy_.default(written, value)
 
     def _lift(self, value: Any) -> torch.fx.Node | None:
@@ -290,6 +297,9 @@ class RecordingMode(DispatchMode):
             tracked = self.tracker.find(value)
             if tracked is not None:
                 return tracked.node
+            inside = self._node_inside(value)
+            if inside is not None:
+                return inside
             lifted = self._lift(value)
             if lifted is not None:
                 return lifted
@@ -326,6 +336,8 @@ class RecordingMode(DispatchMode):
     def track(self, value: Any, node: torch.fx.Node, *, constant: torch.Tensor | None = None) -> None:
         """Track a value by its node. A symbolic number keeps its first node, a tensor its last."""
         if isinstance(value, torch.Tensor):
+            if type(value) is not FakeTensor and is_traceable_wrapper_subclass(value):
+                self.inside.add(value, node)
             if self._kernels is None:
                 self.tracker.track(value, node, constant=constant)
                 return
@@ -349,12 +361,29 @@ class RecordingMode(DispatchMode):
 
     def _is_handled(self, tensor: torch.Tensor) -> bool:
         kind = type(tensor)
-        return (
-            kind is torch.Tensor
-            or kind is FakeTensor
-            or has_no_dispatch_of_its_own(kind)
-            or self.tracker.find(tensor) is not None
-        )
+        return kind is torch.Tensor or kind is FakeTensor or has_no_dispatch_of_its_own(kind) or self._is_known(tensor)
+
+    def _is_known(self, tensor: torch.Tensor) -> bool:
+        """Whether the trace tracks the tensor, or a wrapper that has it inside."""
+        return self.tracker.find(tensor) is not None or self.inside.find(tensor) is not None
+
+    def _node_inside(self, tensor: torch.Tensor) -> torch.fx.Node | None:
+        """A new node for a tensor inside of a tracked wrapper, which is tracked from now on; None for other tensors."""
+        known = self.inside.find(tensor)
+        if known is None:
+            return None
+        owner = self.node_of(known.wrapper) if known.node is None else known.node
+        graph = self.builder.graph
+        with paused_recordings(), contextlib.ExitStack() as place:
+            if (
+                getattr(known.wrapper, known.name) is not tensor
+            ):  # a write has put another tensor into the wrapper since
+                inputs = graph.find_nodes(op="placeholder")
+                place.enter_context(graph.inserting_after(inputs[-1] if owner in inputs else owner))
+            node = self.builder.call(getattr, (owner, known.name), {}, name=known.name)
+            self.builder.describe(node, tensor)
+            self.track(tensor, node)
+        return node
 
     def _decompose(self, func: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
         """Run the decomposition table's rule or the op's composite kernel, recording its ops; NotImplemented if there is none."""
@@ -386,7 +415,7 @@ class RecordingMode(DispatchMode):
         around = self.decomposed
         self.decomposed = func if around is None else around
         try:
-            with self:
+            with self.recorded_again():
                 return rule(*args, **kwargs)
         finally:
             self.decomposed = around

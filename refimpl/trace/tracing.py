@@ -23,7 +23,6 @@ from torch.fx.proxy import GraphAppendingTracer
 from refimpl._torch import (
     SYMBOLIC_TYPES,
     FakeScriptObject,
-    FakeTensor,
     FakeTensorMode,
     fake_object,
     is_opaque_object,
@@ -44,6 +43,7 @@ from refimpl.trace.options import TraceOptions
 from refimpl.trace.pre_dispatch import PreDispatchRecordingMode, calls_that_are_no_ops
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
 from refimpl.trace.symbols import Assertions
+from refimpl.trace.tracker import fake_mode_of
 
 
 class Trace:
@@ -197,7 +197,7 @@ class Trace:
         assert fake_mode is not None
         shape_env = fake_mode.shape_env
         is_symbolic = self.options.tracing_mode == "symbolic"
-        if isinstance(leaf, FakeTensor):
+        if isinstance(leaf, torch.Tensor) and fake_mode_of(leaf) is not None:
             return leaf
         if isinstance(leaf, torch.Tensor):
             if is_symbolic and isinstance(shape_env, ShapeEnv):
@@ -237,7 +237,7 @@ def _current(trace: Trace) -> Iterator[None]:
 
 def _fake_mode(leaves: list[Any], options: TraceOptions) -> FakeTensorMode:
     """The FakeTensorMode of the fake inputs, since fake modes do not mix; a new one if no input is fake."""
-    modes = list(dict.fromkeys(leaf.fake_mode for leaf in leaves if isinstance(leaf, FakeTensor)))
+    modes = list(dict.fromkeys(mode for mode in map(fake_mode_of, leaves) if mode is not None))
     if len(modes) > 1:
         raise ForeignFakeInput(
             seen=f"fake inputs of {len(modes)} different FakeTensorModes", do="create all fake inputs in one mode"

@@ -1,13 +1,15 @@
 """What a trace knows of its tensors and script objects: their nodes, which are constants, and which are ZeroTensors.
 
-Counterpart: torch/fx/experimental/proxy_tensor.py set_proxy_slot, get_proxy_slot, _ProxyTensor
-Differs: maps to nodes, not to proxies: the dispatch mode records calls itself, and never computes on a proxy.
+Counterpart: torch/fx/experimental/proxy_tensor.py set_proxy_slot, get_proxy_slot, _ProxyTensor;
+  torch/export/_trace.py _export_to_aten_ir_make_fx custom_getattribute; torch/export/custom_ops.py access_subclass_inner_tensor
+Differs: maps to nodes, not to proxies: the dispatch mode records calls itself, and never computes on a proxy. Classes of wrappers
+are left as they are; upstream replaces their `__getattribute__` while an export runs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +17,11 @@ import torch
 
 from refimpl._torch import (
     SYMBOLIC_TYPES,
+    FakeTensor,
+    FakeTensorMode,
     OpOverload,
     WeakTensorKeyDictionary,
+    is_traceable_wrapper_subclass,
     pytree,
     registered_effect,
     set_wrapped_number,
@@ -59,6 +64,59 @@ class TrackerState:
     def items(self) -> list[tuple[torch.Tensor, Tracked]]:
         """All tracked tensors that are still alive."""
         return list(self._entries.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InnerTensor:
+    """The tensor is `wrapper.name`. `node` is that of the wrapper, or None if the wrapper itself is inside of another one."""
+
+    wrapper: torch.Tensor
+    name: str
+    node: torch.fx.Node | None
+
+
+class InnerTensorsState:
+    """A map from the tensors inside of tracked wrappers to their wrappers.
+
+    The first entry of a tensor is kept: a write to a wrapper may put other tensors into it, and the program may have the former
+    ones still. A tensor is recognised when an operator uses it, so that one which the program reads in another way than by the
+    attribute gets a node too, and one that is not used gets none.
+    """
+
+    def __init__(self) -> None:
+        self._entries = WeakTensorKeyDictionary()
+
+    def add(self, wrapper: torch.Tensor, node: torch.fx.Node | None) -> None:
+        """Note the tensors inside of a wrapper, and those inside of wrappers among them."""
+        for name, part in inner_tensors(wrapper):
+            if part not in self._entries:
+                self._entries[part] = InnerTensor(wrapper=wrapper, name=name, node=node)
+                if is_traceable_wrapper_subclass(part):
+                    self.add(part, None)
+
+    def find(self, tensor: torch.Tensor) -> InnerTensor | None:
+        return self._entries.get(tensor)
+
+
+def inner_tensors(wrapper: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors directly inside of a wrapper, with their attributes' names. A DTensor's mesh is none."""
+    names, _ = wrapper.__tensor_flatten__()
+    for name in names:
+        part = getattr(wrapper, name)
+        if isinstance(part, torch.Tensor):
+            yield name, part
+
+
+def fake_mode_of(value: Any) -> FakeTensorMode | None:
+    """The mode of a fake tensor, or of the first fake tensor inside of a wrapper; None for another value."""
+    if isinstance(value, FakeTensor):
+        return value.fake_mode
+    if isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value):
+        for _, part in inner_tensors(value):
+            mode = fake_mode_of(part)
+            if mode is not None:
+                return mode
+    return None
 
 
 class ObjectTrackerState:

@@ -36,7 +36,7 @@ class FakeWriter:
             raise ArchiveError(
                 seen=f"{where} has for its value a {type(fake).__name__} of layout {fake.layout}",
                 expected="dense fake tensors",
-                do="export a program of dense tensors",
+                do="for a parameter or buffer save what run_decompositions() returns; else pass and return dense tensors",
             )
         number = self._symbols.number
         record: dict[str, Any] = {

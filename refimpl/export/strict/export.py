@@ -21,6 +21,7 @@ from torch import fx
 from torch.fx import traceback as fx_traceback
 
 from refimpl._torch import FakeTensor, FakeTensorMode, graph_codegen, pytree, torch_checks
+from refimpl.aot.analysis.subclasses import dense_parts
 from refimpl.aot.attribute_assignment import _detect_attribute_assignment
 from refimpl.capture.breaks import UserLine
 from refimpl.capture.entry_points.export import export as capture_graph
@@ -225,11 +226,12 @@ def _distinct(values: Sequence[Any]) -> list[Any]:
     seen: set[int] = set()
     found: list[Any] = []
     for value in values:
-        if isinstance(value, torch.Tensor) and value.layout is torch.strided and not isinstance(value, FakeTensor):
-            storage = value.untyped_storage()
-            if storage.data_ptr() in seen and storage.nbytes():
+        parts = [part for part in dense_parts(value) if isinstance(part, torch.Tensor)]
+        if all(part.layout is torch.strided and not isinstance(part, FakeTensor) for part in parts):
+            storages = [part.untyped_storage() for part in parts]
+            if any(storage.data_ptr() in seen and storage.nbytes() for storage in storages):
                 value = _copied(value)
-            seen.add(storage.data_ptr())
+            seen.update(storage.data_ptr() for storage in storages)
         found.append(value)
     return found
 
