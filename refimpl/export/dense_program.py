@@ -28,7 +28,7 @@ from refimpl.export.graph_signature import (
 )
 from refimpl.export.module_stacks import with_root_entry
 from refimpl.export.placeholder_names import TakenNames, name_of_state
-from refimpl.export.wrappers import WrapperMaker, is_wrapper, part_of, paths_of, read_part
+from refimpl.export.wrappers import InputMaker, WrapperMaker, is_wrapper, part_of, paths_of, read_part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +41,19 @@ class DenseProgram:
     constants: Mapping[str, Any]
     wrapped: Mapping[str, tuple[fx.Node, tuple[str, ...]]] = field(default_factory=dict)
     """By the name of a placeholder: the original user input that has the tensor inside, and the attributes that lead to it."""
+    makers: Sequence[InputMaker] = ()
+    """What makes the wrappers among the inputs of the original program."""
     outputs: Sequence[Any] = ()
     """The outputs of the original program."""
     replaced: frozenset[str] = frozenset()
     """Names of the placeholders of parameters and buffers that are wrappers."""
 
     def with_wrappers(self, made: FunctionalGraph) -> FunctionalGraph:
-        """The functional graph of this program, with wrappers as user inputs and outputs."""
+        """The functional graph of this program, with wrappers as user inputs and outputs.
+
+        Raises UnsupportedByRefimpl if the program puts another tensor into one of its inputs."""
+        for maker in self.makers:
+            maker.check()
         if not self.wrapped and not any(map(_is_wrapper_node, self.outputs)):
             return made
         return _Rejoined(self, made).functional_graph()
@@ -108,11 +114,14 @@ class _Flattened:
                 placeholder.meta["val"] = value
                 made[id(own)] = placeholder
                 specs.append(own)
+        makers: list[InputMaker] = []
         for _, node, parts in given:
             if parts:
                 layout = layout_of(node.meta["val"])
                 assert layout is not None
-                wrapper = self._graph.call_function(WrapperMaker(layout), tuple(made[id(own)] for own, _ in parts))
+                maker = InputMaker(layout, node.name)
+                makers.append(maker)
+                wrapper = self._graph.call_function(maker, tuple(made[id(own)] for own, _ in parts))
                 wrapper.meta["val"] = node.meta["val"]
                 copies[node] = wrapper
         returned: Any = self._old.output_node().args[0]
@@ -124,6 +133,7 @@ class _Flattened:
             constants=self._constants,
             wrapped=self._wrapped,
             outputs=list(returned),
+            makers=makers,
             replaced=frozenset(n.name for s, n, parts in given if parts and s.kind is not InputKind.USER_INPUT),
         )
 

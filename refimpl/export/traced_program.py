@@ -21,7 +21,7 @@ from refimpl.export.assigned_buffers import read_copies_of, write_assigned
 from refimpl.export.errors import translated
 from refimpl.export.shapes.policies import InputLeaf
 from refimpl.export.submodule_calls import SubmoduleCall, SubmoduleCallsState
-from refimpl.export.wrappers import record_wrapper
+from refimpl.export.wrappers import record_wrapper, refuse_operands
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.metadata import copied_meta
 from refimpl.trace.options import TraceOptions
@@ -113,6 +113,7 @@ def traced(program: FakeProgram) -> TracedProgram:
     inputs = dict(zip(names, graph_module.graph.find_nodes(op="placeholder"), strict=False))
     read_copies_of(graph_module.graph, [inputs[name] for name in written])
     graph_module.recompile()
+    refuse_operands(graph_module.graph)
     _note_bindings(graph_module.graph, program.shape_env)
     _assert_metadata_of_conversions(graph_module.graph)
     return TracedProgram(graph_module=graph_module, out_spec=specs[0], calls=calls.calls)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from refimpl._torch import FakeTensor, is_traceable_wrapper_subclass
+from refimpl._torch import FakeTensor, HigherOrderOperator, is_traceable_wrapper_subclass
 from refimpl.aot.analysis.subclasses import WrapperLayout, build, dense_parts, layout_of
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.errors import GradientOfWrapper
@@ -53,6 +53,49 @@ class WrapperMaker:
                     )
         kept = [part if keeps else part.detach() for part, keeps in zip(parts, self._with_history, strict=True)]
         return build(self.layout, kept)
+
+
+class InputMaker(WrapperMaker):
+    """Makes an input of a dense program while it is traced, and notices a write that puts another tensor into the wrapper."""
+
+    def __init__(self, layout: WrapperLayout, name: str) -> None:
+        super().__init__(layout)
+        self._name = name
+        self._made: list[tuple[torch.Tensor, tuple[Any, ...]]] = []
+
+    def __call__(self, *parts: Any) -> torch.Tensor:
+        made = super().__call__(*parts)
+        self._made.append((made, parts))
+        return made
+
+    def check(self) -> None:
+        """Raises UnsupportedByRefimpl if a wrapper has other tensors inside than it was made of. To be called after the trace."""
+        made, self._made = self._made, []
+        for wrapper, parts in made:
+            found = dense_parts(wrapper)
+            if len(found) != len(parts) or any(a is not b for a, b in zip(found, parts, strict=True)):
+                raise UnsupportedByRefimpl(
+                    seen=f"the decomposition of a program that puts another tensor into {self._name}, a {type(wrapper).__name__}",
+                    supported="in-place operators that write to the tensors inside of a wrapper",
+                    do="use the program as `export` returns it",
+                )
+
+
+def refuse_operands(graph: fx.Graph) -> None:
+    """Raises UnsupportedByRefimpl for a wrapper as an operand of a higher-order operator: it has no rule for the class."""
+    for node in graph.nodes:
+        values = (
+            [arg.meta.get("val") for arg in node.all_input_nodes]
+            if isinstance(node.target, HigherOrderOperator)
+            else []
+        )
+        kinds = [type(value).__name__ for value in values if is_wrapper(value)]
+        if kinds:
+            raise UnsupportedByRefimpl(
+                seen=f"{node.target} on a {kinds[0]}",
+                supported="higher-order operators on dense tensors",
+                do="read the tensors inside of the wrapper before the call, and use them in the function",
+            )
 
 
 def part_of(wrapper: Any, name: str) -> Any:
