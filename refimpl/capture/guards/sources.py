@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -276,41 +276,49 @@ class ItemSource(Source):
 
 
 @dataclass(frozen=True, slots=True)
+class DictListSource(Source):
+    """A list of the keys or of the items of a dict, which a reader makes once for all that it reads out of it."""
+
+    of: Source
+    which: str  # "keys" or "values"
+
+    @property
+    def name(self) -> str:
+        return f"list({self.of.name}.{self.which}())"
+
+    @property
+    def base(self) -> Source:
+        return self.of
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"[*{base}.{self.which}()]"
+
+
+@dataclass(frozen=True, slots=True)
 class DictKeySource(Source):
     """The n-th key of a dict, for keys that are no constants."""
 
     of: Source
     index: int
+    which: ClassVar[str] = "keys"
 
     @property
     def name(self) -> str:
-        return f"list({self.of.name}.keys())[{self.index}]"
+        return f"{self.base.name}[{self.index}]"
 
     @property
     def base(self) -> Source:
-        return self.of
+        return DictListSource(self.of, self.which)
 
     def expression(self, base: str, constant: Callable[[Any], str]) -> str:
-        return f"[*{base}.keys()][{self.index}]"
+        return f"{base}[{self.index}]"
 
 
 @dataclass(frozen=True, slots=True)
-class DictPlaceSource(Source):
+class DictPlaceSource(DictKeySource):
     """The item of the n-th key of a dict, for keys that are no constants."""
 
-    of: Source
-    index: int
-
-    @property
-    def name(self) -> str:
-        return f"list({self.of.name}.values())[{self.index}]"
-
-    @property
-    def base(self) -> Source:
-        return self.of
-
-    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
-        return f"[*{base}.values()][{self.index}]"
+    which: ClassVar[str] = "values"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from refimpl.capture.values import (
 from refimpl.capture.values.hashing import Member, has_own_key, is_compared_by_identity, is_known_key
 from refimpl.capture.values.value import LazyValue
 
-_MOST_KEYS = 256  # keys of a dict that are guarded each at its place
+_MOST_KEYS = 10_000  # keys of a dict that are guarded each at its place
 _TENSOR_KEYS = (torch.Tensor, torch.nn.Parameter)  # found by identity, though their `==` gives a tensor
 
 

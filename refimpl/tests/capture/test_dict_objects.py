@@ -341,3 +341,17 @@ def test_the_keys_of_a_dict_are_guarded_where_they_are_objects() -> None:
     for found in ({y: 2}, {z: 2}, {x: 2}, {y: 3}, {y: 2, z: 3}, {z: 3, y: 2}, {KEY: 2}, {}):
         assert same(captured(x, y, found), program(x, y, found))
     assert same(captured(y, y, {y: 2}), program(y, y, {y: 2}))
+
+
+def test_a_dict_may_have_many_objects_as_keys() -> None:
+    def program(x: Any, found: Any) -> Any:
+        return x + sum(found.values())
+
+    captured, recorder, _ = captured_with(program)
+    found, x = {Key(): number for number in range(300)}, torch.ones(2)
+    for _ in range(2):
+        assert same(captured(x, found), program(x, found))
+    assert len(recorder.graphs) == 1
+    moved = dict(reversed([*found.items()]))
+    assert same(captured(x, moved), program(x, moved))
+    assert len(recorder.graphs) == 2

@@ -12,6 +12,7 @@ from refimpl.capture.guards.sources import (
     AttributeSource,
     CellSource,
     DictKeySource,
+    DictPlaceSource,
     DimensionSource,
     GlobalSource,
     ItemSource,
@@ -96,6 +97,19 @@ def test_what_two_sources_have_in_common_is_read_once() -> None:
     counting = Counting()
     assert builder.function(f"({a}, {b})")([frame(None, counting)]) == (1, 2)
     assert counting.reads == 1
+
+
+def test_the_keys_of_a_dict_are_listed_once_for_all_places() -> None:
+    builder = ReaderBuilder()
+    table = {KeptSource: 1, "a": 2, None: 3}
+    read = [
+        builder.read(kind(X, index)) for kind in (DictKeySource, DictPlaceSource, DictKeySource) for index in range(3)
+    ]
+    reader = builder.function(f"[{', '.join(read)}]")
+    assert reader([frame(None, table)]) == [*table, *table.values(), *table]
+    assert reader.source.count(".keys()") == reader.source.count(".values()") == 1
+    assert DictKeySource(X, 1) != DictPlaceSource(X, 1)
+    assert DictPlaceSource(X, 1).name == "list(L['x'].values())[1]"
 
 
 @pytest.mark.parametrize("value", [None, {}, {"d": {}}, {"d": 5}, 3, CellType()])
