@@ -131,6 +131,7 @@ from refimpl._torch.programs import (
     call_slot,
     children_replaced,
     exporting_flags,
+    foreach_add_in_place,
     is_exporting,
     is_jit_tracing,
     is_native_operator,
@@ -140,6 +141,7 @@ from refimpl._torch.programs import (
     torch_check_with,
     torch_checks,
     torch_numpy,
+    value_for_optimizer,
     wrap_script_module,
 )
 from refimpl._torch.tensors import (
@@ -285,6 +287,7 @@ __all__ = [
     "exit_inference_mode",
     "exporting_flags",
     "fake_object",
+    "foreach_add_in_place",
     "forward_mode_level",
     "function_mode_at",
     "function_modes_on",
@@ -382,6 +385,7 @@ __all__ = [
     "transform_state",
     "upstream_proxy_mode",
     "upstream_shape_error",
+    "value_for_optimizer",
     "with_autograd_kernel",
     "with_dispatch_keys",
     "with_effects",

@@ -11,6 +11,7 @@ import torch
 # numpy functions on tensors: an operator library like the fake kernels, not part of capture.
 from torch import _numpy, _utils_internal
 from torch.fx import _symbolic_trace
+from torch.optim.optimizer import _get_value
 
 torch_numpy: Any = _numpy
 
@@ -27,8 +28,12 @@ NATIVE_QUESTIONS: tuple[Any, ...] = (
 NATIVE_STATE_READERS: tuple[Any, ...] = (
     torch._C._get_tracing_state,
     torch._C._is_torch_function_enabled,
+    torch._C._get_privateuse1_backend_name,  # it is given once, before the first use
     _symbolic_trace.is_fx_tracing,
 )
+foreach_add_in_place: Any = torch._foreach_add_
+# Reads the number out of a tensor with one element. While a compiler captures, it returns the tensor.
+value_for_optimizer: Any = _get_value
 _VARIABLE_FUNCTIONS: Any = getattr(torch._C, "_VariableFunctions")
 
 
@@ -131,6 +136,7 @@ __all__ = [
     "call_slot",
     "children_replaced",
     "exporting_flags",
+    "foreach_add_in_place",
     "is_exporting",
     "is_jit_tracing",
     "is_native_operator",
@@ -140,6 +146,7 @@ __all__ = [
     "torch_check_with",
     "torch_checks",
     "torch_numpy",
+    "value_for_optimizer",
     "wrap_script_module",
 ]
 

@@ -51,7 +51,9 @@ class Treatment(Enum):
 
 # A Python function of these modules is one node: its rule works on tensors only, and it has no state.
 # The last is the module of decorators such as `torch.no_grad()`, which call the function that they decorate.
-_CAPTURED_OF_TORCH = ("torch.nn.modules", "torch.nn.functional", torch.no_grad.__call__.__module__)
+_CAPTURED_OF_TORCH = (
+    "torch.nn.modules", "torch.nn.functional", "torch.optim", torch.no_grad.__call__.__module__,
+)  # fmt: skip
 _OPERATOR_MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch.linalg", "torch.fft", "torch.special"})
 # Functions of these modules that read data or take functions or objects. They are interpreted.
 _INTERPRETED = frozenset(
@@ -191,6 +193,16 @@ def marks_static(function: FunctionType) -> bool:
     return function.__name__ == "mark_static" and defined_in(function).endswith((".decorators", ".marks"))
 
 
+def is_setup_of_optimizer(function: FunctionType) -> bool:
+    """Whether this is the `_init_group` of one of torch's optimizers, which makes the state of parameters in the first step. It
+    is marked to be left out of frames that are captured on their own, and is captured with the step that calls it.
+    """
+    if function.__name__ != "_init_group":
+        return False
+    inner = function.__dict__.get("_torchdynamo_orig_callable", function)
+    return issubclass(type(inner), FunctionType) and defined_in(inner).startswith("torch.optim.")
+
+
 def _of_python(function: FunctionType) -> Treatment:
     if function.__name__ == "graph_break" and defined_in(function).endswith(
         ("._dynamo.decorators", ".public.decorators")
@@ -199,7 +211,7 @@ def _of_python(function: FunctionType) -> Treatment:
     if function.__name__ in _COMPILING and defined_in(function).startswith("torch."):
         return Treatment.COMPILING  # defined in a module of torch that may not be loaded
     if getattr(function, "_torchdynamo_disable", False):
-        return Treatment.SKIP
+        return Treatment.ENTER if is_setup_of_optimizer(function) else Treatment.SKIP
     if (
         "_torchdynamo_orig_callable" in function.__dict__
     ):  # the function inside is captured by another compiler, or not at all

@@ -26,6 +26,7 @@ from refimpl._torch import (
     OpOverload,
     OpOverloadPacket,
     call_torchbind,
+    foreach_add_in_place,
     is_functorch_wrapped,
     is_nested_int,
     is_traceable_wrapper_subclass,
@@ -66,6 +67,11 @@ _MORE_THAN_THEIR_VALUE = (
     "batch_norm", "instance_norm", "embedding", "drop", "rand", "rrelu", "bernoulli", "normal", "multinomial", "poisson",
     "binomial", "sample", "gumbel",
 )  # fmt: skip
+# Operators that multiply an operand by a number: by name, the number and how the operand follows from the arguments.
+_SCALED: dict[str, tuple[str, Any]] = {
+    "add": ("alpha", None), "sub": ("alpha", None), "addcmul": ("value", torch.mul), "addcdiv": ("value", torch.div),
+}  # fmt: skip
+_SCALED_LISTS = {"_foreach_addcmul_": torch.mul, "_foreach_addcdiv_": torch.div}  # the same for lists of tensors
 _OF_TORCH = ("aten", "prims", "prim")  # namespaces whose operators are all known
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _CONNECTIVES = (operator.and_, operator.or_)
@@ -172,6 +178,8 @@ class OperatorState:
         Raises GraphBreak for arguments or results that a graph cannot have, and if the call raises.
         """
         what = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+        if (scaled := self._scaled(what, args, kwargs)) is not None:
+            return scaled
         if config.only_allow_pt2_compliant_ops and not is_compliant(target):
             raise GraphBreak(
                 "call_of_skipped_function",
@@ -222,6 +230,47 @@ class OperatorState:
         if type(result) in (bool, int, float, str):  # of a method of a script object, which runs for its effects too
             return ConstantValue(result)
         return self._result(result, node)
+
+    def _scaled(self, what: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Value | None:
+        """`x.add_(y, alpha=a)` and `x.addcdiv_(y, z, value=a)` where the number is a tensor, which eager reads: the graph
+        multiplies by it. None for other calls.
+        """
+        if what in _SCALED_LISTS and len(args) == 4 and not kwargs:
+            return self._scaled_lists(_SCALED_LISTS[what], *map(self.realize, args))
+        name, operand_of = _SCALED.get(what.removesuffix("_"), ("", None))
+        factor = self.realize(kwargs[name]) if name in kwargs and len(kwargs) == 1 else None
+        if not isinstance(factor, TensorValue) or len(args) != (2 if operand_of is None else 3):
+            return None
+        seen = [self.realize(arg) for arg in args]
+        floats = [
+            value for value in (*seen, factor) if isinstance(value, TensorValue) and value.fake.is_floating_point()
+        ]
+        if len(floats) <= len(seen) or factor.fake.dim() or factor.fake.requires_grad:
+            return None
+        receiver, *rest = seen
+        operand = rest[0] if operand_of is None else self.operator(operand_of, rest, {})
+        scaled = self.operator(torch.mul, [operand, factor], {})
+        simple = "sub" if what.startswith("sub") else "add"
+        return self.operator(f"{simple}_" if what.endswith("_") else simple, [receiver, scaled], {}, kind="call_method")
+
+    def _scaled_lists(self, operand_of: Any, receivers: Any, first: Any, second: Any, factors: Any) -> Value | None:
+        """`torch._foreach_addcdiv_(x, y, z, a)` where `a` is a tensor of one dimension, or a list of tensors without dimensions:
+        the products one by one, and then one sum. None for other arguments.
+        """
+        lists = [value.items for value in (receivers, first, second) if isinstance(value, SequenceValue)]
+        count = len(lists[0]) if len(lists) == 3 else 0
+        if isinstance(factors, TensorValue) and factors.fake.shape == (count,):
+            numbers = [self.operator(operator.getitem, [factors, ConstantValue(index)], {}) for index in range(count)]
+        elif isinstance(factors, SequenceValue):
+            numbers = [self.realize(factor) for factor in factors.items]
+        else:
+            return None
+        is_read = all(isinstance(number, TensorValue) and not number.fake.requires_grad for number in numbers)
+        if not is_read or not numbers or any(len(items) != len(numbers) for items in lists):
+            return None
+        operands = [self.operator(operand_of, pair, {}) for pair in zip(*lists[1:], strict=True)]
+        scaled = [self.operator(torch.mul, pair, {}) for pair in zip(operands, numbers, strict=True)]
+        return self.operator(foreach_add_in_place, [receivers, SequenceValue(list, scaled)], {})
 
     def _unwraps(self, target: Any, args: Sequence[Any]) -> bool:
         """Whether the call takes a tensor out of a batch, which gives the very tensor that was put in if it still is that."""

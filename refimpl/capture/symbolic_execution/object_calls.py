@@ -60,6 +60,7 @@ from refimpl.capture.rules.class_calls import CLASS_RULES, begin_module, call_cl
 from refimpl.capture.rules.constant_calls import CACHED, CONSTANT_RULES, call_cached, member_of
 from refimpl.capture.rules.iterable_calls import ITERABLE_RULES, eaten
 from refimpl.capture.rules.lazy_iterators import ITERATOR_RULES
+from refimpl.capture.rules.optimizer_calls import OPTIMIZER_RULES, setup_inside, without_reads
 from refimpl.capture.rules.random_calls import RANDOM_RULES
 from refimpl.capture.rules.symbol_questions import symbol_rule
 from refimpl.capture.rules.torch_calls import TORCH_RULES, call_numpy, is_array_call
@@ -102,6 +103,7 @@ _RULES = {
     **TORCH_FUNCTION_RULES,
     **DEVICE_RULES,
     **RANDOM_RULES,
+    **OPTIMIZER_RULES,
 }
 _MAY_BE_OVERRIDDEN = (
     FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, OpOverload, OpOverloadPacket,
@@ -281,7 +283,10 @@ def _by_treatment(
             return ConstantValue(True)
         case Treatment.ENTER:
             _keep_inputs_apart(domain.state, target, args, kwargs)
-            return domain.enter_function(function, args, kwargs)
+            inner = setup_inside(domain, function)
+            if inner is not None:
+                return domain.call(frame, inner, args, kwargs)
+            return domain.enter_function(function, args, without_reads(target, kwargs))
         case Treatment.ASKED:
             if domain.state.passes_breaks:
                 return ConstantValue(None)
