@@ -110,7 +110,7 @@ from refimpl.capture.values import (
 )
 from refimpl.capture.values.classes import finds_plainly, is_a, is_named_tuple
 from refimpl.capture.values.hashing import CONSTANT_TYPES
-from refimpl.capture.values.program_object import InsideValue, sequence_base
+from refimpl.capture.values.program_object import InsideDictValue, InsideValue, sequence_base
 from refimpl.capture.values.subclass_tensor import is_known_subclass, ragged_part
 from refimpl.capture.values.triton_kernel import KernelValue
 from refimpl.capture.values.value import unsupported
@@ -161,7 +161,7 @@ class CaptureState(OperatorState):
         self.entered: dict[Any, None] = {}  # code of the inlined functions
         self._line = line
         self._frozen_dicts: dict[tuple[ObjectValue, Source], FrozenDictValue] = {}
-        self._insides: dict[ObjectValue, InsideValue] = {}
+        self._insides: dict[ObjectValue, InsideDictValue | InsideValue] = {}
         self._known: dict[int, Value] = {}  # by id of the program's object; `_objects` keeps the objects alive
         self._objects: dict[Value, Any] = {}
         self.by_fake: dict[int, TensorValue] = {}
@@ -584,18 +584,24 @@ class CaptureState(OperatorState):
     def items_of(self, value: ObjectValue) -> DictValue | SequenceValue:
         """The items, at the entry, of an object whose class derives from dict, list or tuple."""
         assert value.source is not None
-        source, base = PlainItemsSource(value.source), sequence_base(type(value.object))
+        known = self._insides.get(value)
+        if known is None:
+            known = self._insides[value] = self._inside(value, PlainItemsSource(value.source))
+            self._objects[known] = value.object
+        return known
+
+    def _inside(self, value: ObjectValue, source: Source) -> InsideDictValue | InsideValue:
+        base, found = sequence_base(type(value.object)), plain_items(value.object)
         if base is None:
-            made = self._frozen(value, source, plain_items(value.object))
-            made.holder = value
-            return made
-        if value not in self._insides:
-            found = plain_items(value.object)
-            self.guard(GuardKind.LENGTH, source, len(found))
-            items: list[Any] = [LazyValue(item, ItemSource(source, index)) for index, item in enumerate(found)]
-            made = self._insides[value] = InsideValue(base, items, value)
-            self._objects[made] = value.object
-        return self._insides[value]
+            made = dict_of_program(self, found, source)
+            return (
+                InsideDictValue(made.items, made.class_, value)
+                if isinstance(made, DictValue)
+                else unsupported("a key", value)
+            )
+        self.guard(GuardKind.LENGTH, source, len(found))
+        items: list[Any] = [LazyValue(item, ItemSource(source, index)) for index, item in enumerate(found)]
+        return InsideValue(base, items, value)
 
     def attributes_of(self, value: ObjectValue) -> DictValue:
         """The `__dict__` of an object, at the entry. Its attributes may not be written from then on."""
@@ -614,7 +620,7 @@ class CaptureState(OperatorState):
         return id(found) in self._known
 
     def has_frozen(self, value: ObjectValue) -> bool:
-        """Whether `attributes_of`, or `items_of` of a dict, was called for the object."""
+        """Whether `attributes_of` was called for the object."""
         return any(key[0] is value for key in self._frozen_dicts)
 
     def _frozen(self, value: ObjectValue, source: Source, found: dict[Any, Any]) -> DictValue:

@@ -207,21 +207,23 @@ class DictValue(Value):
         """
         before, after = log.before(self), self.items
         stays = [key for key in before if key not in self.removed]
-        if [*after][: len(stays)] != stays:
-            pairs = [f"({emitter.expression(key)}, {emitter.expression(item)})" for key, item in after.values()]
-            for line in (f"pairs = [{', '.join(pairs)}]", f"{name}.clear()", f"{name}.update(pairs)"):
-                emitter.line(line)
-            return
-        gone = [
-            f"del {name}[{emitter.expression(key)}]" for hashed, (key, _) in before.items() if hashed in self.removed
-        ]
-        new = [
-            f"{name}[{emitter.expression(key)}] = {emitter.expression(item)}"
-            for hashed, (key, item) in after.items()
-            if hashed not in before or hashed in self.removed or before[hashed][1] is not item
-        ]
-        for line in (*gone, *new):
+        is_in_order = [*after][: len(stays)] == stays
+        if is_in_order:
+            gone = [key for hashed, (key, _) in before.items() if hashed in self.removed]
+            lines = [self.method_written(emitter, name, "__delitem__", emitter.expression(key)) for key in gone]
+        else:
+            lines = [self.method_written(emitter, name, "clear")]
+        for hashed, (key, item) in after.items():
+            is_kept = is_in_order and hashed in before and hashed not in self.removed
+            if not is_kept or before[hashed][1] is not item:
+                given = emitter.expression(key), emitter.expression(item)
+                lines.append(self.method_written(emitter, name, "__setitem__", *given))
+        for line in lines:
             emitter.line(line)
+
+    def method_written(self, emitter: Any, name: str, method: str, *args: str) -> str:
+        """A line that calls a method of the program's dict of this name."""
+        return f"{name}.{method}({', '.join(args)})"
 
     @property
     def exhausted(self) -> str:
@@ -265,9 +267,7 @@ class DefaultDictValue(DictValue):
 
 
 class FrozenDictValue(DictValue):
-    """A dict as it was when the segment was entered: the `__dict__` of an object, or the items of an object that is a dict. It
-    cannot be changed.
-    """
+    """A dict as it was when the segment was entered: the `__dict__` of an object. It cannot be changed."""
 
     __slots__ = ()
 

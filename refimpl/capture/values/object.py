@@ -639,10 +639,6 @@ class ObjectValue(ProgramObject):
     def inside_of(self, domain: SymbolicDomain) -> DictValue | SequenceValue:
         return domain.state.items_of(self)
 
-    @property
-    def keeps_inside(self) -> bool:
-        return not self._is_sequence
-
     def rebuilt(self, emitter: Any) -> str:
         return emitter.constant(self.object)
 

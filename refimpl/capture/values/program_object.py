@@ -3,8 +3,8 @@ object whose class derives from dict, list or tuple.
 
 Counterpart: torch/_dynamo/variables/user_defined.py UserDefinedObjectVariable, UserDefinedDictVariable
 Differs: for a class that derives from dict or OrderedDict, methods written in C act on the items, a DictValue; for one that
-derives from list or tuple, on an InsideValue. The items of one of the program's dicts of such a class can only be read; a method
-that changes them breaks the graph.
+derives from list or tuple, on an InsideValue. A change of the items of one of the program's objects is made by the methods of
+dict and list themselves after the graph, so that it runs no code of the class twice.
 """
 
 from __future__ import annotations
@@ -42,6 +42,14 @@ _READING = frozenset(
 _CHANGING = frozenset(
     ["pop", "setdefault", "update", "clear", "move_to_end", "popitem", "__setitem__", "__delitem__"]
 )  # fmt: skip
+_SETTERS = ("__setitem__", "__delitem__")
+_CALLING_SETTERS = (
+    "pop",
+    "popitem",
+    "setdefault",
+    "update",
+    "__init__",
+)  # of OrderedDict; those of dict call no other method
 _TEXTS = {"s": ("__str__", "__repr__"), "r": ("__repr__",)}
 _UNARY = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
 
@@ -229,11 +237,11 @@ class ProgramObject(Value):
             return self._call_method_of_sequence(domain, inside, name, args, kwargs)
         if name not in _READING and (name not in _CHANGING or self.keeps_inside):
             unsupported(f"method {name}", self)
-        if name == "copy" and inside.builtin_class() is OrderedDict:  # it calls the object's class
-            unsupported("method copy", self)
+        if inside.builtin_class() is OrderedDict and self._is_called_by_ordered_dict(name):
+            unsupported(f"method {name}", self)
         match name:
             case "__init__":
-                inside.items.update(plain_dict_of(domain, args, kwargs).items)
+                inside.update(domain, [*plain_dict_of(domain, args, kwargs).items.values()])
                 return ConstantValue(None)
             case "__getitem__" | "__setitem__" | "__delitem__" | "__contains__" | "__len__" | "__iter__" if kwargs:
                 raise GraphBreak("op_raises_on_fake", what=name, error="TypeError")
@@ -257,6 +265,11 @@ class ProgramObject(Value):
                 return inside.iterate(domain)
             case _:
                 return inside.call_method(domain, None, name, args, kwargs)
+
+    def _is_called_by_ordered_dict(self, name: str) -> bool:
+        """Whether a method of OrderedDict itself calls the object's class, for a copy, or one of its methods."""
+        own = [each for each in _SETTERS if not is_native_method(in_mro(self.class_of(), each), self.class_of())]
+        return name == "copy" or (bool(own) and name in _CALLING_SETTERS)
 
     def _call_method_of_sequence(
         self, domain: SymbolicDomain, inside: SequenceValue, name: str, args: list[Any], kwargs: dict[str, Any]
@@ -309,6 +322,30 @@ class InsideValue(SequenceValue):
     def write_back(self, emitter: Any, name: str, log: Any) -> None:
         """Overrides SequenceValue: the class may have a `__setitem__` of its own."""
         emitter.line(f"{emitter.constant(list.__setitem__)}({name}, slice(None), [{emitter.listed(self.items)}])")
+
+
+class InsideDictValue(DictValue):
+    """The items of one of the program's objects whose class derives from dict."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, items: dict[Any, tuple[Value, Value]], class_: type, owner: ProgramObject) -> None:
+        super().__init__(items, None, class_)
+        self.owner = self.holder = owner
+
+    @property
+    def changed_source(self) -> Source | None:
+        return self.owner.source
+
+    def copy(self) -> DictValue:
+        return DictValue(dict(self.items))
+
+    def rebuilt(self, emitter: Any) -> str:
+        raise GraphBreak("cannot_rebuild", kind=f"part of a {self.owner.kind}")
+
+    def method_written(self, emitter: Any, name: str, method: str, *args: str) -> str:
+        """Overrides DictValue: the class may have a method of its own."""
+        return f"{emitter.constant(getattr(self.builtin_class(), method))}({', '.join((name, *args))})"
 
 
 def _by_what_is_inside(domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:

@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 import torch
 
-from refimpl.tests.capture.capturing import IN_EVERY_MODE, MODES, assert_same_as_eager, captured_with, each_of, same
+from refimpl.tests.capture.capturing import (
+    IN_EVERY_MODE,
+    MODES,
+    WHERE_IT_MUST,
+    assert_same_as_eager,
+    captured_with,
+    each_of,
+    same,
+)
 
 
 class Registry(dict[Any, Any]):
@@ -123,18 +131,97 @@ def test_what_is_inside_is_guarded() -> None:
     assert len(recorder.graphs) == 3
 
 
-def changes(x: Any, registry: Any) -> Any:
-    registry["b"] = x + 1
-    return x * len(registry)
+class Ordered(OrderedDict[Any, Any]):
+    pass
 
 
-def test_one_that_was_there_is_changed_by_cpython() -> None:
-    x = torch.ones(2)
-    captured, _, _ = captured_with(changes)
+class OrderedRegistry(OrderedDict[Any, Any]):
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(str(key), value)
+
+
+def by_items(x: Any, table: Any) -> Any:
+    table[1] = x + 1
+    table["a"] = table["a"] + table[1] if 1 in table else x
+    del table["b"]
+    return x * len(table), [*table]
+
+
+def by_methods(x: Any, table: Any) -> Any:
+    table.update(c=x, d=2)
+    popped = table.pop("a"), table.pop("no", None)
+    return popped, table.setdefault("a", x * 2), table.setdefault("b", x), [*table.items()]
+
+
+def all_at_once(x: Any, table: Any) -> Any:
+    before = dict(table)
+    table.clear()
+    table["b"] = before["b"] + x
+    table.count = len(before)
+    return table.popitem(), len(table), bool(table), table.count
+
+
+def under_two_names(x: Any, table: Any) -> Any:
+    other = [table, table.items()]
+    other[0]["b"] = x * 3
+    torch._dynamo.graph_break()
+    other[0]["c"] = x * table["b"]
+    return [value * 2 for _, value in other[1] if isinstance(value, torch.Tensor)]
+
+
+def undone(x: Any, table: Any) -> Any:
+    try:
+        table["b"] = x
+        table["missing"]
+    except KeyError:
+        table["b"] = table.copy()["b"] + 1
+    return iter(table), x + 1
+
+
+def put_in_order(x: Any, table: Any) -> Any:
+    first = table.pop("a")
+    table["a"] = first * x
+    return x + 1, [*table.values()]
+
+
+@pytest.mark.parametrize("mode", [*MODES][:2])
+@pytest.mark.parametrize("class_", [Registry, Ordered, OrderedRegistry])
+@each_of(by_items, by_methods, all_at_once, under_two_names, put_in_order)
+def test_one_that_was_there_is_changed(program: Callable[..., Any], class_: Any, mode: str) -> None:
+    captured, recorder, made = captured_with(program, breaks_at=MODES[mode])
+    for value in (1.0, 2.0, 2.0):
+        x, given = torch.full((2,), value), []
+        for _ in range(2):
+            given.append(class_(a=x * 3, b=value))
+        assert same(captured(x, given[0]), program(x, given[1]))
+        assert same(parts(given[0]), parts(given[1]))
+    if mode == WHERE_IT_MUST and program is by_items:
+        assert not made.breaks
+        assert len(recorder.graphs) == 1
+
+
+def test_an_iterator_over_one_that_has_changed() -> None:
+    captured, _, _ = captured_with(undone)
     for _ in range(2):
-        ours, theirs = Registry(a=1), Registry(a=1)
-        assert same(captured(x, ours), changes(x, theirs))
+        ours, theirs = Counting(a=1, b=2), Counting(a=1, b=2)
+        assert [*captured(torch.ones(2), ours)[0]] == [*undone(torch.ones(2), theirs)[0]]
         assert same(dict(ours), dict(theirs))
+
+
+def of_two(x: Any, one: Any, other: Any) -> Any:
+    one["a"] = x
+    return x + other["b"] if "a" in other else x - 1
+
+
+def test_one_that_is_changed_is_none_of_the_others() -> None:
+    captured, _, _ = captured_with(of_two)
+    for is_one in (False, True, False):
+        given = []
+        for _ in range(2):
+            one = Counting(b=2)
+            given.append((torch.ones(2), one, one if is_one else Counting(b=3)))
+        assert same(captured(*given[0]), of_two(*given[1]))
+        assert same(dict(given[0][1]), dict(given[1][1]))
 
 
 def reads_attributes(x: Any, holder: Any) -> Any:
@@ -228,10 +315,6 @@ def test_objects_share_the_dict_of_their_attributes() -> None:
         for given in ((one, other), (other, one), (one, one)):
             scale = one.scale + 1
             assert same(program(torch.ones(2), *given), (torch.ones(2) * scale, True))
-
-
-class Ordered(OrderedDict[Any, Any]):
-    pass
 
 
 def tried(action: Callable[[], Any]) -> str:
