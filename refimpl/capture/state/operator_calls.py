@@ -178,7 +178,8 @@ class OperatorState:
         Raises GraphBreak for arguments or results that a graph cannot have, and if the call raises.
         """
         what = target if isinstance(target, str) else getattr(target, "__name__", str(target))
-        if (scaled := self._scaled(what, args, kwargs)) is not None:
+        is_of_torch = target is what or target is getattr(torch, what, None)
+        if is_of_torch and (scaled := self._scaled(what, args, kwargs)) is not None:
             return scaled
         if config.only_allow_pt2_compliant_ops and not is_compliant(target):
             raise GraphBreak(

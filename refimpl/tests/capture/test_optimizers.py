@@ -417,3 +417,33 @@ def test_another_order_of_the_state_is_another_capture() -> None:
         for (parameter, own), buffer in zip(optimizer.state.items(), before, strict=False):
             torch.testing.assert_close(own["momentum_buffer"], buffer * 0.9 + parameter.grad)
     assert len(recorder.graphs) == 3
+
+
+def scaled_by_tensors(x: Tensor, factor: Any) -> Any:
+    return (
+        torch.add(x, x + 1, alpha=factor), x.sub(x + 2, alpha=factor), torch.addcmul(x, x + 1, x, value=factor),
+        x.clone().addcdiv_(x, x + 1, value=factor),
+    )  # fmt: skip
+
+
+def test_an_operator_multiplies_by_a_tensor_that_eager_reads() -> None:
+    captured, recorder, made = captured_with(scaled_by_tensors)
+    for number in (0.5, 2.0):
+        given = torch.arange(3.0), torch.tensor(number)
+        assert_close(captured(*given), scaled_by_tensors(*given))
+    assert len(recorder.graphs) == 1
+    assert not made.breaks
+
+
+@pytest.mark.parametrize(
+    ("x", "factor"),
+    [
+        (torch.arange(3), torch.tensor(1.5)),
+        (torch.arange(3.0), torch.tensor([1.5, 1.5])),
+        (torch.arange(3.0), torch.tensor(1.5, requires_grad=True)),
+    ],
+)
+def test_a_number_that_eager_refuses_is_refused(x: Tensor, factor: Tensor) -> None:
+    for program in (scaled_by_tensors, captured_with(scaled_by_tensors)[0]):
+        with pytest.raises((RuntimeError, TypeError)):
+            program(x, factor)
