@@ -88,6 +88,7 @@ from refimpl._torch.graphs import (
     pytree,
 )
 from refimpl._torch.operators import (
+    BRANCHES_MAY_WRITE,
     BaseHOP,
     HigherOrderOperator,
     OpOverload,
@@ -213,6 +214,7 @@ from refimpl._torch.transforms import (
 
 __all__ = [
     "AUTOCAST_DEVICES",
+    "BRANCHES_MAY_WRITE",
     "HOOKS_OF_ALL_MODULES",
     "NATIVE_OPERATOR_MODULES",
     "NATIVE_QUESTIONS",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -112,6 +113,9 @@ def run_composite_kernel(func: OpOverload, args: Any, kwargs: Any) -> Any:
     return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
+# Whether torch.cond and while_loop take functions that write to their operands, where gradients are off. Before torch 2.13 they
+# refuse these.
+BRANCHES_MAY_WRITE = "mutated_arg_indices" in inspect.signature(torch.ops.higher_order.while_loop.__call__).parameters
 _COMPOSITE_KEYS = (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Autograd)
 _AUTOGRAD = torch._C.DispatchKey.Autograd
 _exchange = threading.RLock()
@@ -224,6 +228,7 @@ def written_arguments(func: OpOverload) -> tuple[tuple[int, str], ...]:
 
 
 __all__ = [
+    "BRANCHES_MAY_WRITE",
     "BaseHOP",
     "HigherOrderOperator",
     "OpOverload",

@@ -12,7 +12,13 @@ from typing import Any, Protocol
 
 import torch
 
-from refimpl._torch import FakeTensor, FakeTensorMode, UnsupportedOperatorException, leaving_transforms
+from refimpl._torch import (
+    BRANCHES_MAY_WRITE,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+    leaving_transforms,
+)
 from refimpl.aot.analysis.fake_arguments import fake_mode_for, fake_slots
 from refimpl.aot.analysis.inputs import InputPlan, alias_groups, base_of, plan_for, storage_groups
 from refimpl.aot.analysis.metadata import InputMutation, NeedsMore, ProgramAnalysis, TraceNeeds
@@ -278,6 +284,7 @@ def _trace_with_plan(request: ProgramRequest, plan: InputPlan, fake_mode: FakeTe
         decomposes_aliases=True,
         records_assertions=not config.is_export,
         pre_dispatch=config.pre_dispatch,
+        returns_writes=BRANCHES_MAY_WRITE and not config.pre_dispatch,
     )
     options = JointOptions(
         trace=trace_options,

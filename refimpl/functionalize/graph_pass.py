@@ -26,9 +26,9 @@ from refimpl._torch import (
 )
 from refimpl.functionalize.aliases import AS_STRIDED, AliasMap, is_view_call
 from refimpl.functionalize.emitter import EmitterState, fake_mode_of, map_nodes
-from refimpl.functionalize.errors import CannotFunctionalize, ResizedView
+from refimpl.functionalize.errors import CannotFunctionalize, ResizedView, SymbolicMemory
 from refimpl.functionalize.flat_bases import AliasGroup, flattened
-from refimpl.functionalize.geometry import begins_inside, is_row_major, is_same_layout
+from refimpl.functionalize.geometry import begins_inside, has_symbols, is_row_major, is_same_layout
 from refimpl.functionalize.memory import MemoryState, Strategy
 from refimpl.functionalize.schemas import METADATA_OPS, RESIZE_OPS, SET_OPS, effects_of, is_mutating
 from refimpl.functionalize.verify import verify_functional, verify_reads
@@ -236,12 +236,16 @@ class FunctionalizationState:
 
     def _function(self, node: Node, body: torch.fx.GraphModule) -> torch.fx.GraphModule:
         """Functionalize a function that a higher-order op takes. It may write to its own intermediates only."""
-        if not any(is_mutating(inner) for inner in body.graph.nodes):
+        if not _has_mutation(body):
             return body
         done = functionalize_graph(body, strategy=self.memory.strategy, keeps_views=self.keeps_views)
         if done.written or done.written_attributes:
+            operands = [
+                value for each in body.graph.find_nodes(op="placeholder") if _is_strided(value := each.meta["val"])
+            ]
+            refusal = SymbolicMemory if any(map(has_symbols, operands)) else CannotFunctionalize
             users = ", ".join(map(str, node.users))
-            raise CannotFunctionalize(
+            raise refusal(
                 next(iter(node.users), node),
                 seen=f"{users} calls the function {node.target}, which writes to its operands or to captured tensors",
                 expected="a function that only writes to its own intermediates",
@@ -392,6 +396,10 @@ class FunctionalizationState:
         for node in reversed(self.emit.graph.nodes):
             if node in extras and not node.users:
                 self.emit.graph.erase_node(node)
+
+
+def _is_strided(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested
 
 
 def _has_layout_of(value: Node, like: Any) -> bool:

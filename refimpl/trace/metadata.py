@@ -171,6 +171,9 @@ class Notes(NamedTuple):  # twice as fast to change as a frozen dataclass, and e
     # `set_` that stands for `x.data = y`.
     is_data_assignment: bool = False
 
+    # Call of torch.cond or while_loop, made functional: in the program a result has memory of an operand that the call writes to.
+    gives_written: bool = False
+
     # A graph of capture.
     # Placeholder: where the input comes from, a `refimpl.capture` Source.
     source: Any = None

@@ -35,6 +35,10 @@ class TraceOptions:
     records_assertions: bool = False
     lifts_constants: bool = False  # a subgraph's constants are operands, and fakes of another mode are constants
 
+    returns_writes: bool = (
+        False  # functions of torch.cond and while_loop return the new values of operands that they write to
+    )
+
     def __post_init__(self) -> None:
         if self.tracing_mode not in ("real", "fake", "symbolic"):
             raise BadParameter(seen=f"tracing_mode={self.tracing_mode!r}", expected='one of "real", "fake", "symbolic"')

@@ -110,6 +110,9 @@ class RecordingMode(DispatchMode):
         # In a subgraph (a branch of torch.cond): the outer trace, and values of it that the branch closes over.
         self.outer: RecordingMode | None = None
         self.lifted: list[tuple[Any, torch.fx.Node]] = []
+        self._overwritten: dict[
+            int, tuple[torch.UntypedStorage, torch.UntypedStorage]
+        ] = {}  # real memory, and what it held
         self.trace_function: Callable[[Callable[..., Any], tuple[Any, ...]], Subgraph] = _no_trace
         self.reused_graphs: dict[Any, Any] = {}
         self.histories: dict[int, Any] = {}
@@ -439,6 +442,8 @@ class RecordingMode(DispatchMode):
             self.check_memory(tensors)
         self.operands = tensors
         node = self.builder.call(func, self.node_of(args), self.node_of(kwargs))
+        if self.outer is not None and self.fake_mode is None:
+            self._keep_overwritten(func, args, kwargs)
         try:
             result = self._run(func, args, kwargs, tensors)
         except Exception:
@@ -478,6 +483,22 @@ class RecordingMode(DispatchMode):
             if expected is None:
                 raise
             raise expected from error
+
+    def _keep_overwritten(self, func: Any, args: Any, kwargs: Any) -> None:
+        for position, name in _written_arguments(func):
+            tensors: list[torch.Tensor] = []
+            append_tensors(args[position] if position < len(args) else kwargs.get(name), tensors)
+            for tensor in tensors:
+                if tensor.layout is torch.strided and storage_key(tensor) not in self._overwritten:
+                    storage = tensor.untyped_storage()
+                    self._overwritten[storage_key(tensor)] = storage, storage.clone()
+
+    def restore_overwritten(self) -> None:
+        """Give back to real tensors what they held before this trace of a function, which the operator runs again."""
+        with paused_recordings():
+            for storage, before in self._overwritten.values():
+                if storage.nbytes() == before.nbytes():
+                    storage.copy_(before)
 
     def _are_known(self, tensors: list[torch.Tensor]) -> bool:
         """Whether all tensors are constants. A real tensor that no traced op made or mutated cannot depend on the inputs."""

@@ -133,6 +133,8 @@ class Trace:
         finally:
             if records_origins is not None:
                 shape_env.records_origins = records_origins
+            if child.recording is not None:
+                child.recording.restore_overwritten()
         assert child.recording is not None
         return Subgraph(graph_module=graph_module, result=child.result, lifted=child.recording.lifted)
 

@@ -37,6 +37,7 @@ class Body:
         graph: SubGraph | None = None,
         *,
         may_not_run: bool = False,
+        allows_writes: bool = False,
     ) -> None:
         self._state = domain.state
         self.graph = SubGraph(domain.state.graph) if graph is None else graph
@@ -44,13 +45,13 @@ class Body:
         given = [function, SequenceValue(tuple, [*args])]
         region = domain.state.shape_env.facts_of_region() if may_not_run else contextlib.nullcontext()
         with region:  # what a branch of torch.cond asserts of numbers from data is not known to hold after it
-            result = run_body(domain, self.graph, polyfills.called, given, what=what)
+            result = run_body(domain, self.graph, polyfills.called, given, what=what, allows_writes=allows_writes)
         self.leaves, self.tree = flatten(result, domain.state.realize)
 
-    def check(self, *, may_have_ints: bool = False, checks_inputs: bool = False) -> None:
+    def check(self, *, may_have_ints: bool = False, checks_inputs: bool = False, allows_aliases: bool = False) -> None:
         """Breaks the graph if a leaf is no tensor, or shares memory with an input or another leaf.
 
-        checks_inputs: also if two inputs share memory.
+        checks_inputs: also if two inputs share memory. allows_aliases: only if a leaf is no tensor.
         """
         nodes = []
         for leaf in self.leaves:
@@ -62,6 +63,8 @@ class Body:
                 nodes.append(self.graph.local(leaf.node))
             elif isinstance(argument := self._state.argument_of(leaf), fx.Node):
                 self.graph.local(argument)  # a size of the outer graph too
+        if allows_aliases:
+            return
         inputs = [node.meta.get("example_value") for node in self.graph.graph.nodes if node.op == "placeholder"]
         memories = [
             _memory_of(fake) for fake in inputs if isinstance(fake, torch.Tensor) and fake.layout is torch.strided

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from refimpl._torch import HigherOrderOperator, is_inside_function_transform, is_mapped, mapped_levels, transform_kinds
+from refimpl._torch import (
+    BRANCHES_MAY_WRITE,
+    HigherOrderOperator,
+    is_inside_function_transform,
+    is_mapped,
+    mapped_levels,
+    transform_kinds,
+)
 from refimpl._torch import hop_map as map_function
 from refimpl._torch import hop_scan as scan_function
 from refimpl._torch import hop_while_loop as while_loop_function
@@ -78,10 +85,14 @@ def _cond(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: di
         raise GraphBreak("op_raises_on_fake", what="torch.cond", error="RuntimeError")
     with one_instruction(domain):
         given = domain.elements(operands)
-        ways = [Body(domain, "torch.cond", function, given, may_not_run=True) for function in (true_fn, false_fn)]
+        is_free = _may_write()  # a branch may also return its operands then
+        ways = [
+            Body(domain, "torch.cond", function, given, may_not_run=True, allows_writes=is_free)
+            for function in (true_fn, false_fn)
+        ]
         tree = _one_tree("torch.cond", [way.tree for way in ways])
         for way in ways:
-            way.check(may_have_ints=True, checks_inputs=True)
+            way.check(may_have_ints=True, checks_inputs=True, allows_aliases=is_free)
         if transform_kinds():
             return unflatten(iter(_cond_within_vmap(domain, pred, ways)), tree, domain.put)
         either = [_either(domain, *pair) for pair in zip(*(way.leaves for way in ways), strict=True)]
@@ -168,8 +179,10 @@ def _while_loop(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwar
             graph = SubGraph(around)
             copies = [_carried(domain, graph, leaf, has_gradients) for leaf in leaves]
             given = domain.elements(unflatten(iter(copies), tree, domain.put))
-            may_not_run = function is body_fn
-            return graph, Body(domain, "while_loop", function, given, graph, may_not_run=may_not_run)
+            is_body = function is body_fn
+            return graph, Body(
+                domain, "while_loop", function, given, graph, may_not_run=is_body, allows_writes=_may_write()
+            )
 
         (one, cond), (other, body) = run(cond_fn, False), _with_gradients(partial(run, body_fn), leaves)
         graphs = [one, other]
@@ -191,6 +204,11 @@ def _while_loop(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwar
         ]
         made = _node(domain, _WHILE_LOOP, (*attributes, tuple(given), tuple(nodes)), found)
         return unflatten(iter(made), _as_tuple(tree), domain.put)
+
+
+def _may_write() -> bool:
+    """Whether the functions of torch.cond and while_loop may write to their operands, as in torch."""
+    return BRANCHES_MAY_WRITE and not torch.is_grad_enabled()
 
 
 def _is_condition(cond: Body) -> bool:

@@ -201,12 +201,13 @@ def one_instruction(domain: SymbolicDomain) -> Iterator[None]:
 
 def run_body(
     domain: SymbolicDomain, graph: SubGraph, polyfill: Any, args: list[Any], *, what: str, changes: Sequence[Value] = (),
-    may_write: Callable[[], Iterable[TensorValue]] = tuple, allows_effects: bool = False,
+    may_write: Callable[[], Iterable[TensorValue]] = tuple, allows_effects: bool = False, allows_writes: bool = False,
 ) -> Value:  # fmt: skip
     """The result of a polyfill on these values. The nodes it makes go into `graph`.
 
     changes: values that it may change. may_write: called afterwards, returns the tensors that it may have written to.
     allows_effects: it may change any object and write to any tensor; the caller finds out what holds nodes of `graph`.
+    allows_writes: it may write to any tensor.
 
     Raises GraphBreak if it breaks the graph, changes anything else from outside, or leaves torch in another mode.
     """
@@ -231,7 +232,8 @@ def run_body(
     changed = None if before is None else before.changed()
     allowed = {id(value.fake) for value in may_write()}
     written = [fake for fake, version in (*versions, *graph.seen) if version_of(fake) != version]
-    if before is not None and changed is None and any(id(fake) not in allowed for fake in written):
+    is_checked = before is not None and not allows_writes
+    if is_checked and changed is None and any(id(fake) not in allowed for fake in written):
         raise GraphBreak("operator_mutates", what=what)
     if changed is None and (len(state.open_regions), torch.is_grad_enabled()) != (regions, grad_mode):
         changed = "the state of torch"

@@ -27,6 +27,9 @@ A rule is a short function `rule(call, *args, **kwargs)` that returns a `Recorde
 The default records the call unchanged and runs the operator for its result. It raises UnsupportedByRefimpl for a call with a
 function among its arguments, because only a rule knows the arguments of that function.
 
+Writes. A trace for compilation makes functions of cond and while_loop that write to their operands return the new values, and
+records the writes after the call (refimpl.trace.higher_order.returned_writes).
+
 Gradients. The backward of a `torch.cond`, map or while_loop in a trace is refimpl's (refimpl.trace.higher_order.gradients): one
 more call of the operator, which computes gradients of operands and of closed-over tensors. A scan that needs gradients is traced
 step by step (refimpl.trace.higher_order.flat_calls). Other calls, and a direct call of an operator, use torch's backward. Their autograd implementation runs before any mode sees the call, so the forward call is recorded below autograd, and

@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from refimpl._torch import SYMBOLIC_TYPES, FakeTensor, FakeTensorMode, pytree
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.graph_builder import GraphBuilder
+from refimpl.trace.options import TraceOptions
 
 # Whether gradients were on when the program made the call: a rule runs below autograd, where they are off.
 WANTS_GRADIENTS: contextvars.ContextVar[bool] = contextvars.ContextVar("refimpl_wants_gradients", default=False)
@@ -61,12 +62,14 @@ class Recorded:
     """A rule's result: the arguments of the operator's node (values and nodes mixed), and the result of the call.
 
     seen_of: what the program sees of the results, once these are tracked. It may record more, such as writes of other results.
+    gives_written: the field of the node's notes.
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     result: Any
     seen_of: Callable[[Any], Any] | None = None
+    gives_written: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class Recording(Protocol):
     """The part of RecordingMode that rules need."""
 
     builder: GraphBuilder
+    options: TraceOptions
     fake_mode: FakeTensorMode | None
     reused_graphs: dict[Any, Any]  # for rules that make one graph for several calls
     fakes_of_objects: dict[int, Any]  # hash of a script object -> the fake that runs its methods

@@ -22,6 +22,7 @@ from refimpl.trace.higher_order.calls import (
     strides_in_order_of,
     with_shared_operands,
 )
+from refimpl.trace.higher_order.returned_writes import ReturnedWrites
 from refimpl.trace.layouts import is_same_number, is_same_shape
 
 Function = Callable[..., Any]
@@ -32,18 +33,20 @@ def cond(call: HigherOrderCall, pred: Any, true_fn: Function, false_fn: Function
     """Node: cond(pred, true_graph_0, false_graph_0, operands)."""
     true_graph, false_graph = (call.trace(function, operands, may_not_run=True) for function in (true_fn, false_fn))
     lifted = with_shared_operands((true_graph, false_graph))
+    check_same_containers("cond", "the true branch", true_graph.result, "the false branch", false_graph.result)
+    writes = ReturnedWrites.of_branches(call, (true_graph, false_graph), [*pytree.tree_leaves(operands), *lifted])
     true_node, false_node = call.attach(
         {"true_graph_": true_graph.graph_module, "false_graph_": false_graph.graph_module}
     )
     operands = type(operands)((*operands, *lifted))
-    check_same_containers("cond", "the true branch", true_graph.result, "the false branch", false_graph.result)
     if call.fake_mode is None:
         for a, b in zip(*(pytree.tree_leaves(each.result) for each in (true_graph, false_graph)), strict=True):
             _check_branches(a, b)
         result = call.run(pred, true_graph.graph_module, false_graph.graph_module, operands)
     else:
         result = merged(call, true_graph.result, false_graph.result)
-    return Recorded(args=(pred, true_node, false_node, operands), kwargs={}, result=result)
+    args = (pred, true_node, false_node, operands)
+    return writes.recorded(Recorded(args=args, kwargs={}, result=result))
 
 
 def while_loop(
@@ -57,12 +60,14 @@ def while_loop(
     """Node: while_loop(while_loop_cond_graph_0, while_loop_body_graph_0, carried, additional)."""
     initial, loop_cond, loop_body = _loop_graphs(call, cond_fn, body_fn, carried_inputs, additional_inputs)
     additional = (*additional_inputs, *call.lifted(loop_cond, loop_body))
+    writes = ReturnedWrites.of_loop(call, loop_cond, loop_body, carried_inputs, additional)
     cond_node, body_node = call.attach(_names(loop_cond, loop_body))
     if call.fake_mode is None:
         result = call.run(loop_cond.graph_module, loop_body.graph_module, tuple(carried_inputs), additional, **kwargs)
     else:
         result = tuple(call.unbacked_int() if is_int(x) else call.fresh(x) for x in initial)
-    return Recorded(args=(cond_node, body_node, tuple(carried_inputs), additional), kwargs=kwargs, result=result)
+    carried, additional = (*carried_inputs, *writes.values), writes.without(additional, len(carried_inputs))
+    return writes.recorded(Recorded(args=(cond_node, body_node, carried, additional), kwargs=kwargs, result=result))
 
 
 def while_loop_stack_output(

@@ -164,6 +164,8 @@ def while_loop(
         )  # fmt: skip
     flat = Flat(body_fn)
     is_of_tensors = all(isinstance(x, torch.Tensor) for x in carried)
+    if torch.is_grad_enabled():
+        check_functional("while_loop", _once(trace, cond_fn, carried, slice(0)))
     if torch.is_grad_enabled() and is_of_tensors and not any(more):
         once = _once(trace, flat, carried, slice(0))
         check_functional("while_loop", once)

@@ -6,15 +6,22 @@ Differs: reads the traced graph, by the schemas of its operators, so that it als
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 
 from refimpl._torch import HigherOrderOperator, OpOverload, pytree, written_arguments
 from refimpl.errors import NotFunctional
 from refimpl.trace.higher_order.calls import Subgraph
+from refimpl.trace.metadata import notes_of
 
 _SELECTING = ("cond", "while_loop")  # their results may be operands of the function that ran
+_CHANGE_STORAGE = (
+    *(getattr(torch.ops.aten.set_, name) for name in torch.ops.aten.set_.overloads()),
+    torch.ops.aten.resize_.default,
+    torch.ops.aten.resize_as_.default,
+)
 _Bases = dict[torch.fx.Node, torch.fx.Node]
 
 
@@ -22,29 +29,59 @@ def check_functional(operator: str, subgraph: Subgraph) -> None:
     """Raises NotFunctional if the function writes to what it does not make, or if a result is a view of an input or result."""
     graph = subgraph.graph_module.graph
     bases: _Bases = {}
-    for node in graph.nodes:
-        if node.op in ("placeholder", "get_attr"):
-            bases[node] = node
-        elif node.op == "call_function":
-            written = _base_of_write(node, bases)
-            if written is not None:
-                raise NotFunctional(
-                    operator, f"a function that writes to its input or to a captured tensor ({written})"
-                )
-            viewed = _viewed(node)
-            if viewed in bases:
-                bases[node] = bases[viewed]
-    returned: Any = graph.output_node().args[0]
+    for write in _writes(graph, bases):
+        raise NotFunctional(operator, f"a function that writes to its input or to a captured tensor ({write.base})")
     taken = {node for node in bases if node.op == "placeholder"}
-    for leaf in pytree.tree_leaves(returned):
-        if not isinstance(leaf, torch.fx.Node) or not isinstance(leaf.meta.get("val"), torch.Tensor):
-            continue
+    for leaf in _returned_tensors(graph):
         base = _base_of_result(leaf, bases)
         if base in taken:
             raise NotFunctional(
                 operator, f"a function that returns {leaf}, which shares memory with an input or a result"
             )
         taken.add(base)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """A write to an input or a captured tensor. is_of_data: not to its storage, sizes or strides, as `t_` and `set_` do."""
+
+    base: torch.fx.Node
+    is_of_data: bool
+
+
+def writes_of(graph: torch.fx.Graph) -> list[Write]:
+    """The writes of a function's operators to its inputs and captured tensors, also through views."""
+    return [*_writes(graph, {})]
+
+
+def returned_bases(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+    """The nodes whose memory a function's results have."""
+    return {_base_of_result(leaf, {}) for leaf in _returned_tensors(graph)}
+
+
+def is_strided_anew(graph: torch.fx.Graph, base: torch.fx.Node) -> bool:
+    """Whether `as_strided` views the memory of this input, by places in its storage."""
+    views = graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided.default)
+    return any(_base_of_result(view, {}) is base for view in views)
+
+
+def _writes(graph: torch.fx.Graph, bases: _Bases) -> Iterator[Write]:
+    """The writes in order. Fills `bases` with the node whose memory each node has, if it is an input or captured tensor."""
+    for node in graph.nodes:
+        if node.op in ("placeholder", "get_attr"):
+            bases[node] = node
+        elif node.op == "call_function":
+            for base in _bases_of_write(node, bases):
+                is_of_data = torch.Tag.inplace_view not in node.target.tags and node.target not in _CHANGE_STORAGE
+                yield Write(base=base, is_of_data=is_of_data)
+            viewed = _viewed(node)
+            if viewed in bases:
+                bases[node] = bases[viewed]
+
+
+def _returned_tensors(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+    leaves = pytree.tree_leaves(graph.output_node().args[0])
+    return [x for x in leaves if isinstance(x, torch.fx.Node) and isinstance(x.meta.get("val"), torch.Tensor)]
 
 
 def has_hidden_aliases(graph: torch.fx.Graph, root: torch.nn.Module) -> bool:
@@ -67,6 +104,8 @@ def _gives_operand(graph: torch.fx.Graph, root: torch.nn.Module) -> bool:
     for node in graph.nodes:
         if getattr(node.target, "__name__", "") not in _SELECTING or not isinstance(node.target, HigherOrderOperator):
             continue
+        if notes_of(node).gives_written:
+            return True
         for function in node.args:
             if isinstance(function, torch.fx.Node) and function.op == "get_attr":
                 inner = getattr(root, str(function.target), None)
@@ -76,11 +115,7 @@ def _gives_operand(graph: torch.fx.Graph, root: torch.nn.Module) -> bool:
 
 
 def _returns_operand(graph: torch.fx.Graph) -> bool:
-    leaves = [leaf for leaf in pytree.tree_leaves(graph.output_node().args[0]) if isinstance(leaf, torch.fx.Node)]
-    return any(
-        isinstance(leaf.meta.get("val"), torch.Tensor) and _base_of_result(leaf, {}).op in ("placeholder", "get_attr")
-        for leaf in leaves
-    )
+    return any(base.op in ("placeholder", "get_attr") for base in returned_bases(graph))
 
 
 def _base_of_result(leaf: torch.fx.Node, bases: _Bases) -> torch.fx.Node:
@@ -92,15 +127,15 @@ def _base_of_result(leaf: torch.fx.Node, bases: _Bases) -> torch.fx.Node:
     return leaf
 
 
-def _base_of_write(node: torch.fx.Node, bases: _Bases) -> torch.fx.Node | None:
+def _bases_of_write(node: torch.fx.Node, bases: _Bases) -> list[torch.fx.Node]:
     if not isinstance(node.target, OpOverload):
-        return None
+        return []
+    found: list[torch.fx.Node] = []
     for position, name in written_arguments(node.target):
         given = node.args[position] if position < len(node.args) else node.kwargs.get(name)
-        for leaf in pytree.tree_leaves(given):
-            if isinstance(leaf, torch.fx.Node) and leaf in bases:
-                return bases[leaf]
-    return None
+        leaves = pytree.tree_leaves(given)
+        found += [bases[leaf] for leaf in leaves if isinstance(leaf, torch.fx.Node) and leaf in bases]
+    return found
 
 
 def _viewed(node: torch.fx.Node) -> torch.fx.Node | None:

@@ -16,6 +16,7 @@ from refimpl._torch import HigherOrderOperator, OpOverload, fake_object, has_fak
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.higher_order import attention, control_flow, leaf_functions, scans, subgraphs
 from refimpl.trace.higher_order.calls import HigherOrderCall, Recorded, Recording, Rule
+from refimpl.trace.metadata import note
 from refimpl.trace.triton_kernels import relaunch
 
 
@@ -78,6 +79,8 @@ def call_higher_order(recording: Recording, operator: HigherOrderOperator, args:
     rule = _RULES.get(operator.name(), as_it_stands)
     recorded = rule(HigherOrderCall(operator, recording), *args, **kwargs)
     node = recording.builder.call(operator, recording.node_of(recorded.args), recording.node_of(recorded.kwargs))
+    if recorded.gives_written:
+        note(node, gives_written=True)
     result = pytree.tree_map_only(torch.Tensor, lambda tensor: _own(tensor, recording), recorded.result)
     recording.bind_fresh_symbols(result, node)
     recording.track_result(result, node)
