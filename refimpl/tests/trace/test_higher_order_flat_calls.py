@@ -64,6 +64,14 @@ def _repeated(step: Program) -> Program:
     return program
 
 
+def _written_afterwards(x: Any, w: Any) -> Any:
+    """The gradient of a sum does not need what was added."""
+    y = w * 2
+    _, z = while_loop(lambda i, a: i < 2, lambda i, a: (i + 1, a + y), (torch.tensor(0), x))
+    y.add_(1)
+    return z, y
+
+
 PAIRS: dict[str, tuple[Program, Program]] = {
     "map": (lambda x, w: map_over(lambda a: a.sin() * a, x), lambda x, w: x.sin() * x),
     "map with an argument": (lambda x, w: map_over(lambda a, y: a.sin() * y, x, w), lambda x, w: x.sin() * w),
@@ -106,6 +114,10 @@ PAIRS: dict[str, tuple[Program, Program]] = {
             lambda i, a, b: i < 2, lambda i, a, b: (i + 1, a * b, b * w), (torch.tensor(0), torch.ones(4, 3), x)
         ),
         lambda x, w: (torch.tensor(2), x * x * w, x * w * w),
+    ),
+    "while_loop of a closure that is written to afterwards": (
+        _written_afterwards,
+        lambda x, w: (x + 2 * w * 2, w * 2 + 1),
     ),
     "while_loop of a cond": (
         lambda x, w: while_loop(
@@ -306,6 +318,19 @@ def test_the_gradient_of_a_loop_takes_any_number_of_rounds() -> None:
     for rounds in (1, 3, 4):
         expected = torch.autograd.grad((x * w**rounds).sum(), (x, w))
         torch.testing.assert_close(traced(x, w, torch.tensor(rounds)), expected)
+
+
+def test_a_gradient_that_needs_what_was_written_to_afterwards_is_refused() -> None:
+    """Torch computes it with the new value."""
+
+    def program(x: Any) -> Any:
+        y = x * 2
+        _, z = while_loop(lambda i, a: i < 2, lambda i, a: (i + 1, a * y), (torch.tensor(0), x))
+        y.add_(1)
+        return z
+
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        compile_aot(program)(rows(requires_grad=True)).sum().backward()
 
 
 def test_a_loop_within_a_transform_is_refused_by_name() -> None:

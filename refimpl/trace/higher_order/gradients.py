@@ -21,12 +21,14 @@ from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
 from refimpl._torch import (
+    OpOverload,
     dispatch_keys,
     pytree,
     set_grad_enabled,
     with_dispatch_keys,
     without_overrides,
     without_saved_tensors_hooks,
+    written_arguments,
 )
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.higher_order.calls import (
@@ -76,10 +78,13 @@ class _Call:
             closed_over=CLOSED_OVER.get(),
         )
 
-    def check_unwritten(self) -> None:
-        """Raises RuntimeError, as autograd does, if a tensor was written to after the call: the backward reads it again."""
+    def check_unwritten(self, read: Sequence[Any] | None = None) -> None:
+        """Raises RuntimeError, as autograd does, if a tensor was written to after the call: the backward reads it again.
+
+        read: the tensors that the backward needs, if it is known.
+        """
         for tensor, version in self.read:
-            if tensor._version != version:
+            if tensor._version != version and (read is None or any(tensor is each for each in read)):
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an inplace operation: "
                     f"an operand of shape {list(tensor.shape)} is at version {tensor._version}; expected version {version}"
@@ -88,7 +93,7 @@ class _Call:
     def backward_of(
         self, function: Function, needed: Sequence[bool], wanted: Sequence[torch.Tensor], results: Any,
         drawn: Sequence[torch.Tensor] = (), rows: int = 0,
-    ) -> Function:  # fmt: skip
+    ) -> _Backward:  # fmt: skip
         """The backward, traced now: the variables that the function reads may have other values when the backward is called.
 
         results: of the function; they stand for the tangents. drawn: numbers that the function gets after its operands.
@@ -97,7 +102,7 @@ class _Call:
         """
         backward = _backward_of(function, [*needed, *(False for _ in drawn)], [*wanted], self)
         if not TRACES_BACKWARD.get():
-            return backward
+            return _Backward(run=backward)
         tangents = [x for x in pytree.tree_leaves(results) if isinstance(x, torch.Tensor)]
         try:
             with _below_gradients(), torch.no_grad():
@@ -105,9 +110,43 @@ class _Call:
                     backward, (*self.operands, *drawn, *tangents), may_not_run=True, on_copies=True, rows=slice(rows)
                 )
         except Exception as error:
-            return _raising(error)
+            return _Backward(run=_raising(error))
         closed_over = [value for value, _ in traced.lifted]
-        return lambda *operands: traced.graph_module(*operands, *closed_over)
+        given = [*self.operands, *drawn, *tangents, *closed_over]
+        return _Backward(
+            run=lambda *operands: traced.graph_module(*operands, *closed_over), read=_needed_of(given, traced)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Backward:
+    """The backward of a function. read: the operands and closed-over tensors that it needs; None if that is not known."""
+
+    run: Function
+    read: tuple[Any, ...] | None = None
+
+    def __call__(self, *operands: Any) -> Any:
+        return self.run(*operands)
+
+
+def _needed_of(given: Sequence[Any], traced: Subgraph) -> tuple[Any, ...] | None:
+    """Which of the values that the function is given its results depend on. None if an operator in its graph writes."""
+    graph = traced.graph_module.graph
+    if any(_is_writing(node) for node in graph.nodes):
+        return None
+    seen: set[torch.fx.Node] = set()
+    waiting = [graph.output_node()]
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            waiting.extend(node.all_input_nodes)
+    placeholders = graph.find_nodes(op="placeholder")
+    return tuple(value for value, node in zip(given, placeholders, strict=True) if node in seen)
+
+
+def _is_writing(node: torch.fx.Node) -> bool:
+    return isinstance(node.target, OpOverload) and bool(written_arguments(node.target))
 
 
 def is_wanted(*values: Any) -> bool:
@@ -344,7 +383,7 @@ def while_loop(
 
 class _LoopFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, made: _Call, varies: list[bool], backward: Function, *inputs: Any) -> tuple[Any, ...]:
+    def forward(ctx: Any, made: _Call, varies: list[bool], backward: _Backward, *inputs: Any) -> tuple[Any, ...]:
         with _below_gradients():
             rounds, *stacked = made.run()
         stacked, ctx.drawn = stacked[: len(varies)], stacked[len(varies) :]
@@ -357,7 +396,7 @@ class _LoopFunction(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         made: _Call = ctx.made
-        made.check_unwritten()
+        made.check_unwritten(ctx.backward_of_round.read)  # of torch's loops autograd checks nothing
         initial, wanted = made.operands, list(ctx.inputs[len(made.operands) :])
         varies: list[bool] = ctx.varies
         tangents = [g.contiguous() for g, does_vary in zip(gradients, varies, strict=True) if does_vary]
