@@ -90,6 +90,10 @@ class SubGraph(SegmentGraph):
         """A node for a call whose arguments may be nodes of outer graphs."""
         return super().call(kind, target, map_arg(tuple(args), self.local), map_arg(dict(kwargs), self.local), value)
 
+    def set_state(self, setter: Any, *state: Any, **named: Any) -> fx.Node:
+        """Like `call`: torch.vmap enters a mode with the number of slices, which may be a size of the outer graph."""
+        return super().set_state(setter, *map_arg(state, self.local), **map_arg(named, self.local))
+
     @property
     def lifted(self) -> list[fx.Node]:
         """The nodes of the outer graph that are inputs, in order."""

@@ -258,3 +258,13 @@ def test_branches_may_return_a_size_of_an_operand(backend: str) -> None:
     captured = refimpl.compile(program, backend=backend, fullgraph=True, dynamic=True)
     for size in (3, 5):
         torch.testing.assert_close(captured(torch.ones(size)), torch.full((size,), 2.0 * size))
+
+
+def test_vmap_in_a_branch_maps_a_symbolic_number_of_slices() -> None:
+    def program(x: Any) -> Any:
+        return torch.cond(x.sum() > 0, lambda a: torch.vmap(lambda row: row * row.sum())(a), lambda a: a * 1, (x,))
+
+    captured = refimpl.compile(program, backend="aot_eager", fullgraph=True, dynamic=True)
+    for size in (3, 5):
+        x = torch.ones(size, 2)
+        torch.testing.assert_close(captured(x), x * 2)
