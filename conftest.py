@@ -34,12 +34,49 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--accept", action="store_true", default=False, help="rewrite goldens from what the code does now")
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips the tests marked gpu where there is none. torch is loaded only if there are such tests."""
+    """Marks what is slow of chequered matrices, and skips the tests marked gpu where there is no GPU.
+
+    torch is loaded only if there are tests marked gpu.
+    """
+    matrices: dict[str, list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("chequered"):
+            matrices.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for name, matrix in matrices.items():
+        thin_out(name, matrix)
     needing = [item for item in items if item.get_closest_marker("gpu")]
     if needing and not has_cuda():
         for item in needing:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device, and torch sees none"))
+
+
+def thin_out(name: str, matrix: list[pytest.Function]) -> None:
+    """Of the cases of a chequered test, leaves one in `step` as it is and marks the others slow, like the fields of a board.
+
+    A case is quick if the sum of its places on the axes, one for each `parametrize`, is a multiple of `step`. With the usual step
+    of 2 every value of every axis stays, and every pair of values if there are three axes or more.
+    """
+    marker = matrix[0].get_closest_marker("chequered")
+    assert marker is not None
+    step = int(marker.args[0]) if marker.args else 2
+    places: dict[tuple[object, ...], dict[tuple[int, ...], int]] = {}
+    kept: set[tuple[object, int]] = set()
+    for case in matrix:
+        where: list[tuple[tuple[object, ...], int]] = []
+        for axis in case.iter_markers("parametrize"):
+            names = (
+                tuple(map(str.strip, axis.args[0].split(","))) if isinstance(axis.args[0], str) else tuple(axis.args[0])
+            )
+            rows = places.setdefault(names, {})
+            where.append((names, rows.setdefault(tuple(id(case.callspec.params[each]) for each in names), len(rows))))
+        if sum(place for _, place in where) % step:
+            case.add_marker(pytest.mark.slow)
+        else:
+            kept.update(where)
+    if lost := [names for names, rows in places.items() for place in rows.values() if (names, place) not in kept]:
+        raise pytest.UsageError(f"{name}: chequered({step}) leaves no quick case of some values of {lost[0]}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -37,16 +37,60 @@ def test_a_missing_golden_fails_and_accept_writes_it(project: Path):
     assert pytest_in(project).returncode == 0
 
 
-@pytest.mark.parametrize("text", ["one\n2\n", "one\ntwo", "one\r\ntwo\r\n", "one\ntwo \n", ""])
-def test_any_difference_fails_with_a_diff_and_leaves_the_golden_alone(project: Path, text: str):
-    path = project / "goldens/text.txt"
-    path.parent.mkdir()
-    path.write_bytes(text.encode())
+DIFFERENT = ["one\n2\n", "one\ntwo", "one\r\ntwo\r\n", "one\ntwo \n", ""]
+
+
+def test_any_difference_fails_with_a_diff_and_leaves_the_golden_alone(project: Path):
+    paths = [project / f"goldens/text{i}.txt" for i in range(len(DIFFERENT))]
+    paths[0].parent.mkdir()
+    for path, text in zip(paths, DIFFERENT, strict=True):
+        path.write_bytes(text.encode())
+    each = f"import pytest\n@pytest.mark.parametrize('i', range({len(paths)}))\n"
+    test = TEST.replace("(golden)", "(golden, i)").replace("'text.txt'", "f'text{i}.txt'")
+    (project / "test_sample.py").write_text(each + test, encoding="utf-8")
     result = pytest_in(project)
     assert result.returncode == 1
-    assert "+++ goldens/text.txt (now)" in result.stdout
-    assert "make accept" in result.stdout
-    assert path.read_bytes() == text.encode()
+    assert f"{len(paths)} failed in" in result.stdout
+    assert [path.name for path in paths if f"+++ goldens/{path.name} (now)" not in result.stdout] == []
+    assert result.stdout.count("If the change is meant: make accept") == len(paths)
+    assert [path.read_bytes() for path in paths] == [text.encode() for text in DIFFERENT]
+
+
+def test_of_a_chequered_matrix_every_value_and_of_three_axes_every_pair_is_quick(project: Path):
+    text = """
+import pytest
+
+@pytest.mark.chequered
+@pytest.mark.parametrize("a", [1, 2])
+@pytest.mark.parametrize(("b", "c"), [("x", 1), ("y", 1), ("z", 2)])
+@pytest.mark.parametrize("d", [False, True])
+def test_three(a, b, c, d):
+    print("ran", a, b, d)
+
+@pytest.mark.chequered(3)
+@pytest.mark.parametrize("a", range(3))
+@pytest.mark.parametrize("b", range(4))
+def test_two(a, b):
+    print("ran", a, b)
+"""
+    (project / "test_sample.py").write_text(text, encoding="utf-8")
+    quick, every = (
+        {line for line in pytest_in(project, "-s", *chosen).stdout.split("\n") if "ran" in line}
+        for chosen in (("-m", "not slow"), ())
+    )
+    assert (len(quick), len(every)) == (10, 24)
+    rows = [line.replace(".", "").split()[1:] for line in quick]
+    three, two = ([row for row in rows if len(row) == length] for length in (3, 2))
+    assert [len({(row[i], row[j]) for row in three}) for i, j in ((0, 1), (0, 2), (1, 2))] == [6, 4, 6]
+    assert [len({row[i] for row in two}) for i in (0, 1)] == [3, 4]
+
+
+def test_a_chequered_test_that_would_lose_a_value_is_refused(project: Path):
+    text = "import pytest\n@pytest.mark.chequered\n@pytest.mark.parametrize('a', [1, 2])\ndef test_it(a): pass\n"
+    (project / "test_sample.py").write_text(text, encoding="utf-8")
+    result = pytest_in(project)
+    assert result.returncode == 4
+    assert "test_it: chequered(2) leaves no quick case of some values of ('a',)" in result.stderr
 
 
 def test_a_gpu_test_is_skipped_with_a_reason_where_there_is_none(project: Path):

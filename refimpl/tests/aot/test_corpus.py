@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refimpl.pipeline import compile_aot
-from refimpl.tests.corpus import PROGRAMS, Program, case, programs_of, refusal
+from refimpl.tests.corpus import PROGRAMS, Program, case, chequered, programs_of, refusal
 from refimpl.tests.corpus.compare import Seen, assert_same_or_more, observe
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -36,7 +36,10 @@ def _eager(name: str, requires_grad: bool, writes: bool, calls: int = 1) -> Seen
     return observe(program.build(), lambda: program.make(requires_grad), writes=writes, calls=calls)
 
 
-@pytest.mark.parametrize(("program", "way", "requires_grad"), [one for p in programs_of("aot") for one in _cases(p)])
+CASES = chequered(one for program in programs_of("aot") for one in _cases(program))
+
+
+@pytest.mark.parametrize(("program", "way", "requires_grad"), CASES)
 def test_program_agrees_with_eager(program: Program, way: str, requires_grad: bool) -> None:
     """This holds for the first call, and for a second one whose results are written to."""
     compiled = compile_aot(program.build(), **WAYS[way])

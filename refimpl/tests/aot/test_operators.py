@@ -215,6 +215,7 @@ def test_aliases_and_strides_of_kernels_that_look_for_data(name, dynamic):
     assert [(r.stride(), r is x) for r in results] == [(e.stride(), e is x) for e in expected]
 
 
+@pytest.mark.chequered
 @pytest.mark.parametrize("p", [0.5, 1.0])
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("kind", ["lstm", "gru by batch", "rnn", "attention", "heads"])

@@ -50,6 +50,7 @@ def test_gradients_of_products(name: str, table: dict[Any, Any]) -> None:
         )
 
 
+@pytest.mark.chequered
 @pytest.mark.parametrize("order", [_first, _second])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients_of_products_that_the_program_asks_for(name: str, order: Callable[..., Any]) -> None:

@@ -8,6 +8,7 @@ from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
 import torch
 
 from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of, same
@@ -285,6 +286,7 @@ def across_breaks(x: Any) -> Any:
     return [type(v).__name__ for v in made], made[:4], made[2].maxlen, walked, made[1]["zz"], made[4][x]
 
 
+@pytest.mark.chequered
 @IN_EVERY_MODE
 @each_of(lists, errors, tuples, dicts, keys, ordered, defaults, counters, deques, changed_while_iterated, across_breaks)
 def test_containers_are_what_python_has(program: Callable[..., Any], mode: str) -> None:

@@ -373,6 +373,7 @@ def attributes_after_a_break(x: Any) -> Any:
     return sorted(views[0]), list(views[1]), x + 1
 
 
+@pytest.mark.chequered
 @IN_EVERY_MODE
 @each_of(attributes_after_a_break, iterated_after_a_break, moved_while_iterated, copied, changed_past_the_order)
 def test_an_ordered_dict_of_the_program(program: Callable[..., Any], mode: str) -> None:

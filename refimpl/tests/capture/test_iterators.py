@@ -9,6 +9,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 import torch
 
 from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of
@@ -303,6 +304,7 @@ def partials_across_breaks(x: Any) -> Any:
 BREAKING = (unpacks, across_breaks, groups_across_breaks, partials_across_breaks)
 
 
+@pytest.mark.chequered
 @IN_EVERY_MODE
 @each_of(
     maps_and_filters, pairs, chains, slices, repeats, combinations, conditions, accumulations, groups,

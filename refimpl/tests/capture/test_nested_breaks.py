@@ -221,6 +221,7 @@ def test_there_are_as_many_graphs_as_upstream_makes(program: Program, nests: boo
     assert len(recorder.graphs) == COUNTED[program][nests]
 
 
+@pytest.mark.chequered
 @IN_EVERY_MODE
 @pytest.mark.parametrize(
     "program",

@@ -132,6 +132,7 @@ def test_one_graph_serves_all_numbers(program: Callable[..., Any]) -> None:
     assert not options.breaks
 
 
+@pytest.mark.chequered
 @each_of(*WHOLE, *BREAKING)
 @IN_EVERY_MODE
 def test_numbers_are_drawn_once_and_in_order(program: Callable[..., Any], mode: str) -> None:

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 
 from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of, same
@@ -183,6 +184,7 @@ def across_breaks(x: Any) -> Any:
     return found, other, copied, walked, list(copied), x * len(found)
 
 
+@pytest.mark.chequered
 @IN_EVERY_MODE
 @each_of(
     displays, methods, operators, elements, equal_ones, inputs, by_identity, errors, of_iterables, views,

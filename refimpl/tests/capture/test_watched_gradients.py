@@ -195,6 +195,7 @@ def assigns(x: Any) -> Any:
     return w.exp()
 
 
+@pytest.mark.chequered
 @IN_EVERY_MODE
 @each_of(
     hooked, kept, asked_for, not_used_directly, in_a_loop, in_a_function, written_before, written_input, a_view,

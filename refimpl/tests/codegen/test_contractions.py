@@ -287,6 +287,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
 }
 
 
+@pytest.mark.chequered
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "vector"])
 def test_emulator_interpreter_and_compiler_agree(name: str, dtype: torch.dtype) -> None:

@@ -93,6 +93,7 @@ def test_long_running_sums_are_made_in_parts(dtype: torch.dtype) -> None:
     assert list(graph.fallbacks) == ["aten.cumprod.default"]
 
 
+@pytest.mark.chequered
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("grad", [False, True], ids=["forward", "with gradients"])
 def test_programs(name: str, *, grad: bool) -> None:

@@ -71,6 +71,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {  # of (5, 6
 }  # fmt: skip
 
 
+@pytest.mark.chequered
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_writes_and_their_gradients(name: str, dtype: torch.dtype) -> None:
@@ -91,6 +92,7 @@ def test_levels_agree(name: str) -> None:
     check_levels(compiler.recorded, tolerance=1e-6)
 
 
+@pytest.mark.chequered
 @pytest.mark.parametrize(
     "dtype", [torch.int64, torch.int32, torch.int8, torch.uint8, torch.float16, torch.bfloat16], ids=str
 )

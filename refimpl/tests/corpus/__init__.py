@@ -7,6 +7,7 @@ topic it belongs to with how its inputs are made; what it computes needs no word
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -27,6 +28,25 @@ def case(program: Program, way: str, *values: Any, name: str = "") -> Any:
     """Parameters of a test: the program, the way it is run (`"aot.dynamic"` is a way of the room aot), other values."""
     short = way.partition(".")[2]
     return pytest.param(program, short, *values, id="-".join([program.name, name or short]))
+
+
+def chequered(rows: Iterable[Any]) -> list[Any]:
+    """Rows of parameters, the program first: every second way of a program is slow, the odd ones and the even ones by turns.
+
+    So each program is run in some ways and each way runs many programs. A program that some way refuses is run in all.
+    `make check` runs everything.
+    """
+    programs: dict[str, list[Any]] = {}
+    for given in rows:
+        row: Any = given if hasattr(given, "marks") else pytest.param(*given)
+        programs.setdefault(row.values[0].name, []).append(row)
+    return [
+        row
+        if len(ways) == 1 or row.values[0].refused or (turn + i) % 2 == 0
+        else pytest.param(*row.values, id=row.id, marks=pytest.mark.slow)
+        for turn, ways in enumerate(programs.values())
+        for i, row in enumerate(ways)
+    ]
 
 
 def refusal(program: Program, way: str) -> contextlib.AbstractContextManager[Any]:

@@ -102,6 +102,7 @@ def assert_same(actual: dict[str, Any], expected: dict[str, Any]) -> None:
             assert actual[name] == value, name
 
 
+@pytest.mark.chequered
 @STRICT
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", [Regions, Casts], ids=lambda kind: kind.__name__)
@@ -112,6 +113,7 @@ def test_values_gradients_and_histories_are_those_of_the_module(kind: type[nn.Mo
     assert_same(observed(FORMS[form](program).module(), x), observed(module, x))
 
 
+@pytest.mark.chequered
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_regions_inside_of_branches_compute_the_same(form: str, sign: float) -> None:

@@ -11,16 +11,16 @@ from torch import Tensor
 
 import refimpl
 from refimpl.functionalize import functionalize_graph
-from refimpl.tests.corpus import Program, case, programs_of, refusal
+from refimpl.tests.corpus import Program, case, chequered, programs_of, refusal
 from refimpl.tests.corpus.compare import Seen, assert_same, observe
 
 STRATEGIES: tuple[dict[str, Any], ...] = ({}, {"strategy": "scatter"}, {"keeps_views": False})
-CASES = [
+CASES = chequered(
     case(program, f"functionalize.{mode}")
     for program in programs_of("functionalize")
     for mode in ("real", "fake", "symbolic")
     if mode != "real" or program.topic != "drawn"  # how it is traced shows in the programs that were written by hand
-]
+)
 
 
 def with_bases(done: Any, inputs: Sequence[Any]) -> list[Any]:
