@@ -132,11 +132,11 @@ needs_counts = pytest.mark.skipif(
 
 @pytest.fixture
 def busy_processor() -> Iterator[int]:
-    """A processor with four spinning processes, each in a session of its own: systems may share time by session."""
+    """A processor with two spinning processes, each in a session of its own: systems may share time by session."""
     processor = min(os.sched_getaffinity(0))
     code = f"import os; os.sched_setaffinity(0, {{{processor}}}); print('ready', flush=True)\nwhile True: pass"
     hogs = [
-        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) for _ in range(4)
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) for _ in range(2)
     ]
     try:
         for hog in hogs:
