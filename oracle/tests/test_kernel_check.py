@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 
 from oracle.cli import run
 from oracle.errors import UsageError
-from oracle.kernels import session
+from oracle.kernels import commands, session
 from oracle.kernels.commands import LevelReport, _run_level
 from oracle.kernels.guards import GuardState, guarding, never_written
 from oracle.kernels.input_specs import DrawnTensor, build, draw, parse_inputs, simpler
@@ -38,16 +38,26 @@ def _checked_files(
         "launcher": str(FILES / launcher), "reference": str(FILES / reference), "inputs": inputs, "level": level, "seed": seed,
         "seconds": 0,
     }  # fmt: skip
-    if level != "emulator":
-        return _run_level(request, range(count))
+    return (_run_level if level != "emulator" else _run_here)(request, range(count))
+
+
+def _run_here(request: Mapping[str, Any], cases: Sequence[int]) -> LevelReport:
+    """As `_run_level`, in this process: a process for each request takes seconds."""
     lines: list[Mapping[str, Any]] = []
     threads = torch.get_num_threads()
     try:
-        session.run({**request, "cases": list(range(count))}, lines.append)  # here: a process for each takes seconds
+        session.run({**request, "cases": list(cases)}, lines.append)
     finally:
         torch.set_num_threads(threads)
     findings = [(line["finding"], line["number"], line["case"]) for line in lines if "finding" in line]
-    return LevelReport(level=level, findings=findings, tally=lines[-1]["summary"])
+    last = lines[-1]
+    return LevelReport(level=request["level"], findings=findings, tally=last["summary"], reasons=last["reasons"])
+
+
+@pytest.fixture
+def commands_run_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands judge cases in this process."""
+    monkeypatch.setattr(commands, "_run_level", _run_here)
 
 
 RIGHT = [
@@ -115,6 +125,7 @@ def test_right_kernels_raise_no_alarm_in_the_interpreter() -> None:
     assert report.tally["passed"] == 6
 
 
+@pytest.mark.usefixtures("commands_run_here")
 def test_the_report_says_how_to_see_it_again(capsys: pytest.CaptureFixture[str]) -> None:
     target = [f"{FILES / 'planted.py'}:missing_mask", "--reference", f"{FILES / 'planted.py'}:identity"]
     assert run(["kernel", *target, "--count", "3", "--seed", "4"]) == 1
@@ -183,6 +194,7 @@ def test_files_of_one_name_in_two_folders_are_two_modules(tmp_path: Path) -> Non
     assert [vars(sys.modules[function.__module__])["launch"] for function in found] == found
 
 
+@pytest.mark.usefixtures("commands_run_here")
 def test_bad_input_ends_the_command_with_two(capsys: pytest.CaptureFixture[str]) -> None:
     planted = FILES / "planted.py"
     assert run(["kernel", f"{planted}:refuses_everything", "--reference", f"{planted}:identity", "--count", "2"]) == 2
