@@ -23,8 +23,11 @@ READY    = $(VENV)/.ready
 # A TORCH that was asked for, and is not the one this environment was made with, makes it again.
 CHANGED  = $(if $(filter-out file,$(origin TORCH)),$(if $(filter-out $(TORCH),$(shell cat $(READY) 2>/dev/null)),FORCE))
 
+# What runs side by side prints its lines together, with a make that can do it.
+SYNC     = $(if $(filter output-sync,$(.FEATURES)),--output-sync)
+
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test test-postgres test-ray lint fix accept bench battery steady check gpu processors versions clean compiler-check FORCE test-report
+.PHONY: help setup sweep test test-postgres test-ray lint lint-types lint-code lint-documents fix accept bench battery steady check gpu processors versions clean compiler-check FORCE test-report
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -47,10 +50,17 @@ test-ray: $(READY)  ## sweeps and campaigns on a ray cluster of two nodes on thi
 	@TORCH_ORACLE_TEST_RAY=1 $(PYTEST) suites/tests/test_ray.py $(ARGS)
 
 lint: $(READY)  ## ruff, layering, types, generated documents
+	@$(MAKE) --no-print-directory --keep-going -j $(JOBS) $(SYNC) lint-types lint-code lint-documents
+
+lint-types: $(READY)
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+lint-code: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo --no-cache
-	$(BIN)/pyright --pythonpath $(BIN)/python
+
+lint-documents: $(READY)
 	$(BIN)/python docs/tools/contracts.py --check
 	$(BIN)/python docs/tools/correspondence.py --check
 	$(BIN)/python docs/tools/known_issues.py --check

@@ -18,6 +18,7 @@ from oracle.subjects.registry import resolve
 from oracle.subjects.usability import check_usable
 from oracle.sweep import Limits
 from results.store import Store
+from results.tests import fabricate
 from suites.base import Selection
 from suites.planning import Shard
 from suites.request import SweepRequest
@@ -158,9 +159,7 @@ def test_resume_without_an_interrupted_run_is_refused(capsys: pytest.CaptureFixt
 
 def test_a_database_of_a_newer_schema_is_left_as_it_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     database = tmp_path / "x.db"
-    assert (
-        run(["sweep", "--suite", "features", "--match", "recursion", "--subject", "eager", "--db", str(database)]) == 0
-    )
+    fabricate.database(database, [fabricate.record(fabricate.case("recursion"))])
     with sqlite3.connect(database) as connection:
         tables = [name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")]
         (meta,) = [name for name in tables if "meta" in name]

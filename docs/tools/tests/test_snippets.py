@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import oracle.cli
+from fuzz import properties
 from oracle.cli import build_app
 from oracle.tests.forked_script import Ended, run_in_fork, run_program
 from snippets import Block, blocks_of, is_output
@@ -109,9 +110,10 @@ def run(command: list[str], folder: Path) -> Ended:
 
 
 def run_tests(path: Path) -> Ended:
-    """Runs the tests of a file in a fork."""
+    """Runs the tests of a file in a fork. Profiles of Hypothesis that it takes from `fuzz` have few examples there."""
 
     def work() -> int:
+        properties.PROFILES.update(dict.fromkeys(properties.PROFILES, 20))
         sys.path.insert(0, str(path.parent))
         return int(pytest.main(["-q", "-p", "no:cacheprovider", path.name]))
 
