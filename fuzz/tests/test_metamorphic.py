@@ -90,12 +90,12 @@ def test_relations_hold_on_a_right_compiler(program: FuzzProgram) -> None:
 
 def test_relations_hold_on_drawn_programs() -> None:
     subject, judged = load(resolve("dynamo")), 0
-    for number in range(6):
+    for number in range(3):
         program = draw_program(RandomDraw(f"relations/{number}"), Settings(focus="ops", max_statements=3))
         found = judge_relations(program, subject)
         judged += len(found)
         assert {name: v.symptom for name, v in found.items() if v.status.is_finding} == {}, render(program)
-    assert judged > 6
+    assert judged > 3
 
 
 def test_a_bug_that_depends_on_sizes_shows_in_a_split_batch() -> None:

@@ -10,7 +10,7 @@ from oracle.program.user_file import program_of_file
 from oracle.subjects.registry import resolve
 from triage.tests.models import BACKENDS, MODELS, WrongModel
 
-_QUICK = ("state space", "LSTM")
+_QUICK = ("LSTM",)  # and the state space model: benchmarks/tests/test_localisation_models.py
 
 
 @pytest.mark.parametrize(

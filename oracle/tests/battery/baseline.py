@@ -38,7 +38,7 @@ def read(path: Path) -> dict[str, str]:
 
 
 def selection(entries: Iterable[Entry]) -> list[Entry]:
-    """The part of the battery that `make test` runs: two dtypes, small sizes, errors far from the edge of being found.
+    """The part of the battery that tests run, `make test` every second one of a kind: two dtypes, small sizes, errors far from the edge of being found.
 
     Left out are the finer steps of the dial: on which of them a bias is first found hangs on the processor.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -34,33 +35,42 @@ def states() -> States:
 
 # Of wrong random numbers each takes up to 64 runs of eager: half of the time of this file. `make battery` has them, too.
 _SLOW = ("random",)
-WRONG = [
-    pytest.param(kind, marks=pytest.mark.slow) if kind in _SLOW else kind
-    for kind in sorted({entry.kind for entry in selected() if entry.is_wrong})
-]
-RIGHT = sorted({entry.kind for entry in selected() if not entry.is_wrong})
 
 
-def answered(kind: str, states: States, *, is_wrong: bool) -> tuple[set[str], set[str]]:
+def entries_of(kind: str, *, is_wrong: bool) -> list[Entry]:
+    return [entry for entry in selected() if entry.kind == kind and entry.is_wrong is is_wrong]
+
+
+def halves(*, is_wrong: bool) -> list[Any]:
+    """Every kind of subjects with its even places, and with its odd ones, which are slow."""
+    return [
+        pytest.param(kind, half, marks=[pytest.mark.slow] if half or (is_wrong and kind in _SLOW) else [])
+        for kind in sorted({entry.kind for entry in selected() if entry.is_wrong is is_wrong})
+        for half in (0, 1)
+        if len(entries_of(kind, is_wrong=is_wrong)) > half
+    ]
+
+
+def answered(kind: str, half: int, states: States, *, is_wrong: bool) -> tuple[set[str], set[str]]:
     """The ids that the judge answers rightly, and those it does not. What is not as it claims to be here is in neither."""
-    entries = [entry for entry in selected() if entry.kind == kind and entry.is_wrong is is_wrong]
+    entries = entries_of(kind, is_wrong=is_wrong)[half::2]
     judged = [given for given in answers(entries, states=states) if given.verdict is not None]
     assert judged, f"nothing of {kind} is what it claims to be"
     right = {given.entry.id for given in judged if given.is_right}
     return right, {given.entry.id for given in judged} - right
 
 
-@pytest.mark.parametrize("kind", WRONG)
-def test_wrong_subjects_are_found(kind: str, states: States) -> None:
-    found, missed = answered(kind, states, is_wrong=True)
+@pytest.mark.parametrize(("kind", "half"), halves(is_wrong=True))
+def test_wrong_subjects_are_found(kind: str, half: int, states: States) -> None:
+    found, missed = answered(kind, half, states, is_wrong=True)
     listed = set(read(MISSES))
     assert sorted(missed - listed) == []
     assert sorted(found & listed) == [], "found by now: take them out of known_misses.txt"
 
 
-@pytest.mark.parametrize("kind", RIGHT)
-def test_right_subjects_pass(kind: str, states: States) -> None:
-    passed, alarmed = answered(kind, states, is_wrong=False)
+@pytest.mark.parametrize(("kind", "half"), halves(is_wrong=False))
+def test_right_subjects_pass(kind: str, half: int, states: States) -> None:
+    passed, alarmed = answered(kind, half, states, is_wrong=False)
     listed = set(read(FALSE_ALARMS))
     assert sorted(alarmed - listed) == []
     assert sorted(passed & listed) == [], "passed by now: take them out of known_false_alarms.txt"
