@@ -38,8 +38,9 @@ def read(path: Path) -> dict[str, str]:
 
 
 def selection(entries: Iterable[Entry]) -> list[Entry]:
-    """The part of the battery that tests run, `make test` every second one of a kind: two dtypes, small sizes, errors far from the edge of being found.
+    """The part of the battery that tests run: two dtypes, small sizes, errors far from the edge of being found.
 
+    `make test` runs every second one of each kind of these, `make check` all.
     Left out are the finer steps of the dial: on which of them a bias is first found hangs on the processor.
     """
     return [entry for entry in entries if entry.dtype in _DTYPES and _is_selected(entry)]

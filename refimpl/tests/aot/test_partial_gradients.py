@@ -335,6 +335,7 @@ def saved_results(x: Any, y: Any) -> Any:
     return x.exp(), y.sigmoid(), (x * y).tanh()
 
 
+@pytest.mark.chequered
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("written", [0, 1, 2])
 def test_what_is_written_to_is_refused_only_where_it_is_needed(written: int, way: str) -> None:
@@ -406,6 +407,7 @@ def written_in_part(x: Any, y: Any) -> Any:
     return z, x + 1, y * y
 
 
+@pytest.mark.chequered
 @pytest.mark.parametrize("way", [*WAYS, "dynamic"])
 @pytest.mark.parametrize("program", [apart, of_one_input, of_one_step, written_in_part])
 def test_one_part_may_run_for_good_before_another(program: Callable[..., Any], way: str) -> None:

@@ -38,6 +38,7 @@ def _second(program: Callable[..., torch.Tensor], x: torch.Tensor) -> tuple[torc
     return first, *torch.autograd.grad(first.sum(), x)
 
 
+@pytest.mark.chequered
 @pytest.mark.parametrize("table", [{}, codegen_decompositions()], ids=["operators", "decomposed"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients_of_products(name: str, table: dict[Any, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 
 from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of
@@ -164,6 +165,7 @@ def with_a_decorator_of_its_own(x: torch.Tensor) -> Any:
     return x.sin(), seen
 
 
+@pytest.mark.chequered
 @IN_EVERY_MODE
 @each_of(
     unused, given_back_and_called, used_at_once, differentiated, with_a_body_that_counts, of_a_base_that_is_told,

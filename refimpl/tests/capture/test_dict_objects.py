@@ -109,6 +109,7 @@ def parts(value: Any) -> Any:
     return value
 
 
+@pytest.mark.chequered
 @IN_EVERY_MODE
 @each_of(made, used, found, plain, attributes)
 def test_the_object_is_what_it_is(program: Callable[..., Any], mode: str) -> None:
@@ -286,6 +287,7 @@ def compared_with_itself(x: Any, holder: Any) -> Any:
     return attributes is holder.__dict__, x + 1
 
 
+@pytest.mark.chequered
 @IN_EVERY_MODE
 @each_of(
     copied_after_a_write,

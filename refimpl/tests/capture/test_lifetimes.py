@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Generator
 from typing import Any
 
+import pytest
 import torch
 
 from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, each_of
@@ -99,6 +100,7 @@ def a_destructor(x: Any) -> Any:
     return seen, x + 1
 
 
+@pytest.mark.chequered
 @IN_EVERY_MODE
 @each_of(a_variable, a_proxy, an_exception, a_generator, a_cycle, a_destructor)
 def test_an_object_is_freed_when_eager_frees_it(program: Callable[..., Any], mode: str) -> None:

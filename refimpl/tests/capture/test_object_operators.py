@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 import torch
 
 from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of
@@ -246,6 +247,7 @@ def across_breaks(x: Any) -> Any:
     return made.value, Ordered(1) < Ordered(2)
 
 
+@pytest.mark.chequered
 @IN_EVERY_MODE
 @each_of(
     arithmetic, in_place, subclasses_first, not_known, comparisons, containers, truths, data_classes, across_breaks,

@@ -115,6 +115,7 @@ def seen(function: Callable[..., Any], seed: int) -> Any:
     return result, gradient, random.getstate(), GENERATOR.getstate()
 
 
+@pytest.mark.chequered
 @each_of(*WHOLE)
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_numbers_are_inputs_of_one_graph(program: Callable[..., Any], backend: str) -> None:

@@ -301,6 +301,7 @@ DETACHED = (
 )  # fmt: skip
 
 
+@pytest.mark.chequered
 @IN_EVERY_MODE
 @each_of(*DETACHED)
 def test_what_a_view_keeps_of_a_base_that_is_detached(program: Callable[..., Any], mode: str) -> None:

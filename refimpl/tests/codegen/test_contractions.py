@@ -100,6 +100,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.chequered
 @pytest.mark.parametrize(("rows", "depth", "columns"), SHAPES)
 @pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
 def test_sizes_and_layouts(rows: int, depth: int, columns: int, turned: str) -> None:
@@ -129,6 +130,7 @@ def _bias(dtype: torch.dtype) -> torch.Tensor:
     return torch.tensor([float("nan"), 1.0, -2.0, float("inf"), 0.5]).to(dtype)
 
 
+@pytest.mark.chequered
 @pytest.mark.parametrize("dtype", [*HALF_AND_FLOAT, torch.int64, torch.uint8], ids=str)
 @pytest.mark.parametrize(("alpha", "beta"), [(1, 1), (2, 0), (-3, 2), (0, 1)])
 def test_sums_with_factors(dtype: torch.dtype, alpha: int, beta: int) -> None:

@@ -278,6 +278,7 @@ ROUNDED: dict[str, Callable[..., Any]] = {
 """Functions of a tensor of a half dtype, a tensor of integers, and a 0-dim float32 tensor."""
 
 
+@pytest.mark.chequered
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", ROUNDED)
 def test_operands_of_half_types_are_rounded_as_in_eager(name: str, dtype: torch.dtype) -> None:

@@ -106,6 +106,7 @@ def test_scatter_reduce_of_every_dtype(dtype: torch.dtype, reduce: str, *, inclu
     check(function, numbers(5, 6, dtype=dtype), numbers(7, 6, seed=1, dtype=dtype), tolerance=tolerance, strict=False)
 
 
+@pytest.mark.chequered
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64], ids=str)
 @pytest.mark.parametrize("reduce", ["amax", "amin"])
 @pytest.mark.parametrize("include_self", [True, False])
@@ -266,6 +267,7 @@ OUT_OF_BOUNDS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.chequered
 @pytest.mark.parametrize("name", OUT_OF_BOUNDS)
 @pytest.mark.parametrize("place", [5, -6])
 def test_places_out_of_bounds_are_eager_s_error(name: str, place: int) -> None:
