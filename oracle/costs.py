@@ -10,13 +10,13 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 Process: TypeAlias = Sequence[float]
 """Costs of the blocks of calls that were timed in one process, in order."""
 Run: TypeAlias = Sequence[Process]
 """One run's processes."""
-_FEWEST_COSTS: Final = 6  # of a process, of which the lowest third are two
+FEWEST_COSTS: Final = 6  # of a process, of which the lowest third are two
 _SHORT: Final = "under 0.1 ms"
 _PRIOR_FREEDOM: Final = 4.0  # processes that the noise of the other cases counts as
 
@@ -28,16 +28,30 @@ def duration_class(seconds: float | None) -> str:
     return _SHORT if seconds < 1e-4 else "under 10 ms" if seconds < 1e-2 else "10 ms and more"
 
 
+Centre: TypeAlias = Literal["median", "mean", "lowest third"]
+"""A way to make one number of a process."""
+
+
 def centre_of(runs: Iterable[Run], noise_class: str = "") -> Callable[[Process], float]:
-    """How one number is made of a process, the same way in all runs of a case: the one that varies least between processes.
+    """How one number is made of a process, the same way in all runs of a case."""
+    return CENTRES[centre_for(shortest_of(runs), noise_class)]
+
+
+def shortest_of(runs: Iterable[Run]) -> float:
+    """The fewest costs of a process that has some; infinite for none."""
+    return min((len(process) for run in runs for process in run if process), default=math.inf)
+
+
+def centre_for(shortest: float, noise_class: str) -> Centre:
+    """The way that varies least between the processes of a case, the shortest of which has so many costs.
 
     A process keeps nine costs, each the median of successive pairs of blocks. For short calls each is over dozens of pairs, and
     they differ since something disturbed the process for a while: the lowest third is undisturbed. For longer calls each is over
     a few pairs, and they differ by chance, which their mean evens out. Of few costs it is the median.
     """
-    if noise_class and all(len(process) >= _FEWEST_COSTS for run in runs for process in run if process):
-        return _of_lowest_third if noise_class == _SHORT else statistics.fmean
-    return centre
+    if noise_class and shortest >= FEWEST_COSTS:
+        return "lowest third" if noise_class == _SHORT else "mean"
+    return "median"
 
 
 def _of_lowest_third(process: Process) -> float:
@@ -49,6 +63,14 @@ def centre(process: Process) -> float:
     if len(process) == 1:
         return process[0]
     return statistics.median(process) if process else math.nan
+
+
+CENTRES: Final[Mapping[Centre, Callable[[Process], float]]] = {
+    "median": centre,
+    "mean": statistics.fmean,
+    "lowest third": _of_lowest_third,
+}
+"""Each for a process with costs; of few costs only the median is meant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,11 +35,14 @@ from results.changes import (
 )
 from results.groups import FindingGroup, columns_of, group_findings, groups_table
 from results.history import machine_of
-from results.pairs import ComparedRow, Pairs, may_have_moved, measured_rows, pairs_of, read_pairs, read_texts
+from results.kept_past import past_run
+from results.pairs import ComparedRow, Pairs, may_have_moved, pairs_of, read_pairs, read_texts
 from results.queries import bias_findings, finding_groups, flaky_places
 from results.render import TextTable, number, ratio, seconds, shorten
 from results.speed import Judgement, SpeedVerdict, Word
-from results.speed.of_records import COUNTS, Judgements, Measured, MeasuredCase, judge_measurements
+from results.speed.measured import Measured, MeasuredCase
+from results.speed.of_records import COUNTS, Judgements, judge_measurements
+from results.speed.past import PastRun
 from results.statistics import Estimate, geomean, sign_test
 from results.store import RunInfo, Store
 
@@ -180,7 +183,7 @@ class Comparison:
         }
 
 
-_History: TypeAlias = Callable[[Sequence[str]], Sequence[Measured]]  # what earlier runs measured of some cases
+_History: TypeAlias = Callable[[Sequence[str]], Sequence[PastRun]]  # what earlier runs measured of some cases
 
 
 def compare(
@@ -218,7 +221,7 @@ def compare(
         new_failures=new_failures,
         new_bias=new_bias,
         flaky=lambda: {i for i, record in enumerate(head) if _is_flaky(record)},
-        history=lambda _: [_measured(run) for run in history],
+        history=lambda _: [PastRun.of(_measured(run)) for run in history],
     )
 
 
@@ -235,6 +238,10 @@ def compare_runs(
     def texts(olds: Sequence[int], news: Sequence[int]) -> tuple[dict[int, RowText], dict[int, RowText]]:
         return read_texts(base, base_run, olds), read_texts(head, head_run, news)
 
+    def past(case_ids: Sequence[str]) -> list[PastRun]:
+        with base.reading() as connection:
+            return [past_run(connection, run.run_id, case_ids, recorded=run.recorded) for run in history]
+
     with ThreadPoolExecutor(max_workers=1) as thread:
         bias = thread.submit(new_bias)  # the database adds sums of all records meanwhile, on another processor
         return _comparison(
@@ -245,7 +252,7 @@ def compare_runs(
             new_failures=lambda is_new: finding_groups(head, head_run, is_wanted=is_new),
             new_bias=bias.result,
             flaky=lambda: flaky_places(head, head_run),
-            history=lambda case_ids: [measured_rows(base, run, case_ids) for run in history],
+            history=past,
         )
 
 

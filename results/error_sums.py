@@ -8,20 +8,18 @@ Records are only ever added, so kept sums hold as long as the run has as many re
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
 import sqlalchemy as sa
 
 from oracle.verdict import BiasSum, Status
 from results.bias import BiasKey, add_sum
-from results.schema import CASES, META, RECORDS, RUNS
+from results.schema import CASES, ERROR_SUMS, META, RECORDS, RUNS
 
 Sums: TypeAlias = tuple[dict[BiasKey, BiasSum], dict[BiasKey, int]]
 """The sums over cases that are no findings, and of how many cases."""
 
 _FINDINGS: Final = tuple(status.value for status in Status if status.is_finding)
-_KEY: Final = "error_sums/"  # and the number of the run: a key of META
 # `extra` as the database's functions take it, and a field of the first error sum.
 _AS_JSON: Final = {"sqlite": "records.extra", "postgresql": "CAST(records.extra AS jsonb)"}
 _FIRST_SUM: Final = {
@@ -48,7 +46,7 @@ _HAS_BIAS: Final = {
 def sums_of_run(connection: sa.Connection, run_id: str, *, recorded: int) -> Sums:
     """The sums of a run that has so many records: the kept ones, if they are of as many."""
     number = connection.execute(sa.select(RUNS.c.run).where(RUNS.c.run_id == run_id)).scalar()
-    kept = connection.execute(sa.select(META.c.value).where(META.c.key == f"{_KEY}{number}")).scalar()
+    kept = connection.execute(sa.select(META.c.value).where(META.c.key == f"{ERROR_SUMS}{number}")).scalar()
     return _read(kept, run_id, recorded) or added_sums(connection, CASES.c.run == number)
 
 
@@ -77,14 +75,8 @@ def keep_sums(connection: sa.Connection, run: int) -> None:
     sums, cases = added_sums(connection, CASES.c.run == run)
     rows = [(key, cases[key], *(getattr(one, field) for field in _NUMBERS)) for key, one in sums.items()]
     value = json.dumps({"run": run_id, "records": recorded, "sums": rows})
-    connection.execute(sa.delete(META).where(META.c.key == f"{_KEY}{run}"))
-    connection.execute(sa.insert(META), [{"key": f"{_KEY}{run}", "value": value}])
-
-
-def forget_sums(connection: sa.Connection, runs: Iterable[int]) -> None:
-    """Remove the kept sums of runs that are removed."""
-    for run in runs:
-        connection.execute(sa.delete(META).where(META.c.key == f"{_KEY}{run}"))
+    connection.execute(sa.delete(META).where(META.c.key == f"{ERROR_SUMS}{run}"))
+    connection.execute(sa.insert(META), [{"key": f"{ERROR_SUMS}{run}", "value": value}])
 
 
 def added_sums(connection: sa.Connection, *conditions: sa.ColumnElement[bool]) -> Sums:

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from oracle.records import Record
 from oracle.verdict import Status
+from results.kept import measures_speed
 from results.merge import SHARD_KEYS
 from results.queries import BLOCK, case_filter, literal_prefix
 from results.render import Part, TextTable, one_line, ratio, shorten
@@ -423,15 +424,15 @@ _MOST_SPEED_RUNS: Final = 8
 
 def speed_history(store: Store, base: RunInfo) -> list[RunInfo]:
     """The last runs before base that measured speed on the same machine, oldest first: they tell how much each case varies."""
-    if not _measures_speed(base):
+    if not measures_speed(base.arguments):
         return []
     earlier = takewhile(lambda run: run.run_id != base.run_id, store.runs())
-    alike = [run for run in earlier if run.is_complete and _measures_speed(run) and machine_of(run) == machine_of(base)]
+    alike = [
+        run
+        for run in earlier
+        if run.is_complete and measures_speed(run.arguments) and machine_of(run) == machine_of(base)
+    ]
     return alike[-_MOST_SPEED_RUNS:]
-
-
-def _measures_speed(run: RunInfo) -> bool:
-    return bool(run.arguments.get("options", {}).get("speed"))
 
 
 def machine_of(run: RunInfo) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -19,9 +18,11 @@ from oracle.errors import UsageError
 from oracle.verdict import Status
 from results.changes import NOT_PLANNED, RowText
 from results.engine import attached, reading
-from results.queries import BLOCK, MOST_PARAMETERS, RERUNS, planned_in
+from results.measurements import IS_TIMED, NUMBERS, measured_case
+from results.queries import BLOCK, RERUNS, planned_in
 from results.schema import CASES, RECORDS
-from results.speed.of_records import LEAST_SECONDS, MeasuredCase
+from results.speed.measured import MeasuredCase
+from results.speed.of_records import LEAST_SECONDS
 from results.store import SAME_CASE, RunInfo, Store, absent_verdict
 
 _PASS: Final = Status.PASS.value
@@ -121,14 +122,8 @@ def _read_pairs(base: Store, base_run: RunInfo, head: Store, head_run: RunInfo) 
 
 # ---------------------------------------------------------------------------------------------- one case beside the other
 
-# Whether a speedup is a positive number. NaN is NULL in SQLite, and larger than every number in PostgreSQL.
-_IS_TIMED: Final = sa.and_(RECORDS.c.speedup > 0, RECORDS.c.speedup < sys.float_info.max)
 _TIMED_SQL: Final = f"CASE WHEN {{0}}.speedup > 0 AND {{0}}.speedup < {sys.float_info.max!r} THEN 1 ELSE 0 END"
-# The measurements that verdicts and comparisons need and that have a column; the rest is in `extra`.
-_NUMBERS: Final = (
-    *("subject_s", "speedup", "speedup_low", "speedup_high", "compile_cold_s", "graph_breaks", "recompiles"),
-)
-_NUMBERS_SQL: Final = ", ".join(f"{{0}}.{name}" for name in _NUMBERS)
+_NUMBERS_SQL: Final = ", ".join(f"{{0}}.{name}" for name in NUMBERS)
 # Other measurements are only of interest if the case passes in both runs.
 _ROW_SQL: Final = f"""{{0}}_case.case_id, {{0}}_case.ordinal, {{0}}.status, {{0}}.symptom, {_TIMED_SQL}, {{0}}_case.program_hash,
     CASE WHEN {{0}}.status = '{_PASS}' AND {{1}}.status = '{_PASS}' THEN {{0}}.extra ELSE '' END, {_NUMBERS_SQL}"""
@@ -159,7 +154,7 @@ _COUNT_SQL: Final = f"SELECT count(*) FROM {{0}}cases WHERE run = {_RUN_SQL}"
 
 
 _BEFORE_NUMBERS: Final = 7
-_WIDTH: Final = _BEFORE_NUMBERS + len(_NUMBERS)
+_WIDTH: Final = _BEFORE_NUMBERS + len(NUMBERS)
 
 
 def _joined(connection: sa.Connection, base: RunInfo, head: RunInfo, *, schema: str) -> Iterator[Pair | int]:
@@ -205,7 +200,7 @@ def _compared(values: Sequence[Any], run: RunInfo) -> ComparedRow:
     if status is None:
         absent = absent_verdict(run.state)
         return ComparedRow(case_id, ordinal, absent.status.value, absent.symptom, False, program_hash)
-    measured = _measured(extra, values[_BEFORE_NUMBERS:])
+    measured = measured_case(extra, values[_BEFORE_NUMBERS:])
     return ComparedRow(case_id, ordinal, status, symptom, is_timed == 1, program_hash, measured)
 
 
@@ -219,10 +214,10 @@ def compared_rows(store: Store, run: RunInfo) -> Iterator[ComparedRow]:
                 CASES.c.ordinal,
                 RECORDS.c.status,
                 RECORDS.c.symptom,
-                sa.case((_IS_TIMED, True), else_=False),
+                sa.case((IS_TIMED, True), else_=False),
                 CASES.c.program_hash,
                 sa.case((RECORDS.c.status == _PASS, RECORDS.c.extra), else_=""),
-                *(RECORDS.c[name] for name in _NUMBERS),
+                *(RECORDS.c[name] for name in NUMBERS),
             )
             .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
             .where(*planned_in(run))
@@ -234,45 +229,6 @@ def compared_rows(store: Store, run: RunInfo) -> Iterator[ComparedRow]:
                 found += 1
                 yield _compared(row, run)
         _check_is_there(run, found)
-
-
-# --------------------------------------------------------------------------------------------------------- measurements
-
-_decode: Final = json.JSONDecoder().raw_decode
-_UNMEASURED: Final = MeasuredCase()[len(_NUMBERS) :]
-_KEY: Final = '"measurements": '  # in `extra`; inside of a text its quotes would be escaped
-
-
-def _measured(extra: str, numbers: Sequence[Any]) -> MeasuredCase:
-    """The measurements of a case, from its columns and its `extra`."""
-    at = extra.find(_KEY) if extra else -1
-    if at < 0:
-        return MeasuredCase._make((*numbers, *_UNMEASURED))
-    read = _decode(extra, at + len(_KEY))[0]  # without the error sums before it
-    get = read.get
-    costs = [p if len(p) <= 1 else array("d", p) for p in get("costs", ())]
-    rest = get("compile_cpu_s", ()), get("peak_memories", ()), get("code")
-    return MeasuredCase._make((*numbers, get("kernels"), costs, *rest))
-
-
-def measured_rows(store: Store, run: RunInfo, others: Sequence[str] = ()) -> dict[str, MeasuredCase]:
-    """The measurements of the passing cases that were timed, and of passing ones in `others`, by case id."""
-    found = _measured_rows(store, run, _IS_TIMED)
-    left = [case_id for case_id in others if case_id not in found]
-    for first in range(0, len(left), MOST_PARAMETERS):
-        found |= _measured_rows(store, run, CASES.c.case_id.in_(left[first : first + MOST_PARAMETERS]))
-    return found
-
-
-def _measured_rows(store: Store, run: RunInfo, condition: sa.ColumnElement[bool]) -> dict[str, MeasuredCase]:
-    query = (
-        sa.select(CASES.c.case_id, RECORDS.c.extra, *(RECORDS.c[name] for name in _NUMBERS))
-        .join_from(CASES, RECORDS, SAME_CASE)
-        .where(*planned_in(run), RECORDS.c.status == _PASS, condition)
-    )
-    with store.reading() as connection:
-        blocks = connection.execution_options(yield_per=BLOCK).execute(query).partitions()
-        return {row[0]: _measured(row[1], row[2:]) for block in blocks for row in map(tuple, block)}
 
 
 # ---------------------------------------------------------------------------------------------------------------- texts

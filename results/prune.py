@@ -7,7 +7,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from results.error_sums import forget_sums
+from results.kept import forget_kept
 from results.schema import CASES, PROGRAMS, RECORDS, RUNS
 from results.store import Store, moment_of
 
@@ -36,7 +36,7 @@ def prune(store: Store, *, before: datetime, is_trial: bool = False) -> Pruned:
         cases = connection.execute(sa.select(sa.func.count()).where(CASES.c.run.in_(numbers))).scalar_one()
         if is_trial or not chosen:
             return Pruned(runs=chosen, cases=cases)
-        forget_sums(connection, numbers)
+        forget_kept(connection, numbers)
         for table in (RECORDS, CASES, RUNS):
             connection.execute(sa.delete(table).where(table.c.run.in_(numbers)))
         is_used = sa.exists().where(CASES.c.program_hash == PROGRAMS.c.program_hash)

@@ -278,10 +278,13 @@ METADATA: Final = sa.MetaData()  # what a row is: the `info` of a table; what a 
 META: Final = sa.Table(
     "torch_oracle_meta",
     METADATA,
-    sa.Column("key", sa.String(64), primary_key=True, doc="schema_version, or error_sums/ and a run"),
-    sa.Column("value", SafeText, nullable=False, doc="its value; of a run: JSON, sums that `results.bias` judges"),
+    sa.Column("key", sa.String(64), primary_key=True, doc="schema_version, or error_sums/ or past/ and a run"),
+    sa.Column("value", SafeText, nullable=False, doc="its value; of a run: JSON, what `results.kept` keeps"),
     info={"row": "one fact about the database"},
 )
+
+ERROR_SUMS: Final = "error_sums/"  # and the number of a run: keys of META
+PAST: Final = "past/"
 
 # A column of RUNS, its meaning, and where its value is in the environment: of several paths the first one that exists.
 FACTS: Final[Mapping[str, tuple[str, tuple[tuple[str | int, ...], ...]]]] = {

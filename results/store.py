@@ -26,7 +26,7 @@ from oracle.errors import InternalError, UsageError
 from oracle.records import PlannedCase, Record
 from oracle.verdict import Status, Verdict
 from results.engine import Location, ServerGoneError, open_engine, reading, writing
-from results.error_sums import keep_sums
+from results.kept import keep_of_run
 from results.schema import (
     CASE_COLUMNS,
     CASE_SQL_NAMES,
@@ -456,7 +456,7 @@ class StoreTransaction:
         is_planning = self._state(run_id) == PLANNING
         self.set_state(run_id, PLANNING if is_planning else state, ended_at=_now())
         if state == COMPLETE and not is_planning:
-            keep_sums(self._connection, self._run(run_id))
+            keep_of_run(self._connection, self._run(run_id))
 
     def _state(self, run_id: str) -> str:
         return self._connection.execute(sa.select(RUNS.c.state).where(RUNS.c.run == self._run(run_id))).scalar_one()

@@ -14,7 +14,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from oracle.errors import UsageError
-from results.error_sums import keep_sums
+from results.kept import keep_of_run
 from results.schema import CASE_SQL_NAMES, CASES, FACTS, PROGRAMS, RECORD_SQL_NAMES, RECORDS, RUNS
 from results.store import COMPLETE, PLANNING, Store, StoreTransaction
 
@@ -97,7 +97,7 @@ def _copy_run(source: sa.Connection, write: StoreTransaction, run_id: str, where
         write.insert(RECORDS, RECORD_SQL_NAMES, new)
         records += len(new)
     if values["state"] == COMPLETE and (present is None or records):
-        keep_sums(target, number)
+        keep_of_run(target, number)
     if present is None:
         return Copied(runs=1, cases=cases, records=records)
     if records or cases or present.state == PLANNING:

@@ -35,6 +35,7 @@ from oracle.sweep import Limits, execute
 from oracle.verdict import Status
 from results.speed import Word
 from results.speed.of_records import judge_measurements
+from results.speed.past import PastRun
 from results.statistics import Estimate, is_real_speed_change
 from results.store import Store
 from suites.base import Selection
@@ -152,7 +153,9 @@ class CountsState:
         """Compare two runs; the cases of `slow` take the place of head's."""
         names = [name for name in base if name in head]
         given = {name: slow.get(name, head[name]) for name in names}
-        judgements = judge_measurements({name: base[name] for name in names}, given, history)
+        judgements = judge_measurements(
+            {name: base[name] for name in names}, given, [PastRun.of(run) for run in history]
+        )
         for name, verdict in judgements.quantities["speed"].verdicts.items():
             is_old = old_rule(base[name], given[name])
             self.undecided += verdict.word is Word.NOT_ENOUGH_DATA

@@ -3,7 +3,8 @@
 Writes runs of made-up cases to a database, in batches as a sweep does, then runs commands on it, each in a process of its own.
 Columns: rows written or read, wall and processor seconds, rows a second, and the peak of resident memory of the process in MB
 (imports included). One record in a hundred is a finding, two are known issues, and one in five was timed. With --failing each row
-of both runs is a finding with a text of its own.
+of both runs is a finding with a text of its own. With --timed the runs are ten that were asked to measure speed, so that the last
+two are compared with the noise that eight earlier ones tell.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from results.store import Store
 from results.tests import fabricate
 
 BATCH = 1000
+_TIMED_RUNS = 10  # `results.history` reads eight before those that are compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +73,17 @@ def made_up_records(run: int, rows: int, *, fail: bool = False) -> Iterator[Reco
         yield replace(record, verdict=verdict)
 
 
-def write(db: str, first: int, runs: int, rows: int, fail: int = 0) -> tuple[int, float, float]:
-    """Rows, and seconds of wall and processor, of planning and appending; making the records up is not counted."""
+def write(db: str, first: int, runs: int, rows: int, kind: str = "") -> tuple[int, float, float]:
+    """Rows, and seconds of wall and processor, of planning and appending; making the records up is not counted.
+
+    `kind`: "failing" or "timed", as the options.
+    """
     wall = cpu = 0.0
+    arguments = {**fabricate.ARGUMENTS, "options": {"speed": True}} if kind == "timed" else fabricate.ARGUMENTS
     with Store.open(db, create=True) as store:
         for run in range(first, first + runs):
-            records = made_up_records(run, rows, fail=bool(fail))
-            store.begin_run(run_id=f"run-{run:04}", environment=fabricate.ENVIRONMENT, arguments=fabricate.ARGUMENTS)
+            records = made_up_records(run, rows, fail=kind == "failing")
+            store.begin_run(run_id=f"run-{run:04}", environment=fabricate.ENVIRONMENT, arguments=arguments)
             batches = iter(lambda records=records: list(islice(records, BATCH)), [])
             for batch in batches:
                 cases = fabricate.cases_of(batch)
@@ -115,7 +121,7 @@ def _child(arguments: list[str]) -> None:
     """Run one step, and print its cost as JSON on the last line of stderr."""
     what, db, *rest = arguments
     if what == "insert":
-        rows, wall, cpu = write(db, *map(int, rest))
+        rows, wall, cpu = write(db, *map(int, rest[:3]), *rest[3:])
     elif what == "history":
         rows, wall, cpu = history(db)
     else:
@@ -150,9 +156,15 @@ def cost(what: str, db: str, *arguments: str) -> Cost:
     )
 
 
-def costs_of_compare(db: str, rows: int) -> Iterator[Cost]:
-    """The cost of comparing the first two runs of a database that has them."""
-    yield cost("compare", db, str(2 * rows), "compare", f"{db}#run-0000", f"{db}#run-0001")
+def costs_of_compare(db: str, rows: int, first: int = 0) -> Iterator[Cost]:
+    """The cost of comparing two successive runs of a database that has them."""
+    yield cost("compare", db, str(2 * rows), "compare", f"{db}#run-{first:04}", f"{db}#run-{first + 1:04}")
+
+
+def costs_with_history(db: str, rows: int) -> Iterator[Cost]:
+    """The costs of writing ten runs that measured speed, and of comparing the last two."""
+    yield cost("insert", db, "0", str(_TIMED_RUNS), str(rows), "timed")
+    yield from costs_of_compare(db, rows, _TIMED_RUNS - 2)
 
 
 def costs(db: str, runs: int, rows: int) -> Iterator[Cost]:
@@ -173,7 +185,7 @@ def costs(db: str, runs: int, rows: int) -> Iterator[Cost]:
 
 def costs_of_failures(db: str, rows: int) -> Iterator[Cost]:
     """The costs of such commands on two runs in which every case fails."""
-    yield cost("insert", db, "0", "2", str(rows), "1")
+    yield cost("insert", db, "0", "2", str(rows), "failing")
     yield from _costs_of_gate("gate of failing rows alone", db, rows)
     yield cost("show of failing rows alone", db, str(rows), "show", "--db", db)
     yield cost("compare of failing rows alone", db, str(2 * rows), "compare", f"{db}#run-0000", f"{db}#run-0001")
@@ -199,16 +211,21 @@ def main() -> None:
     parser.add_argument(
         "--failing", type=int, default=0, metavar="ROWS", help="measure runs whose rows all fail instead"
     )
+    parser.add_argument("--timed", action="store_true", help="measure ten runs that measured speed instead")
     parser.add_argument(
-        "--compare", action="store_true", help="only compare the first two runs of --db, as another version wrote them"
+        "--compare", action="store_true", help="only compare two runs of --db, as another version wrote them"
     )
+    parser.add_argument("--first", type=int, default=0, metavar="RUN", help="with --compare: number of the first")
     options = parser.parse_args()
     if options.compare:
-        shown(map(asdict, costs_of_compare(options.db, options.rows)), options.csv)
+        shown(map(asdict, costs_of_compare(options.db, options.rows, options.first)), options.csv)
         return
     with tempfile.TemporaryDirectory() as folder:
         db = options.db or str(Path(folder) / "scale.db")
-        found = costs_of_failures(db, options.failing) if options.failing else costs(db, options.runs, options.rows)
+        if options.timed:
+            found = costs_with_history(db, options.rows)
+        else:
+            found = costs_of_failures(db, options.failing) if options.failing else costs(db, options.runs, options.rows)
         shown(map(asdict, found), options.csv)
 
 

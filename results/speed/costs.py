@@ -6,14 +6,45 @@ how many processes measured it, the mean of their centres, and how far these are
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from oracle.costs import Run, centre_of
+from oracle.costs import CENTRES, Centre, Run, centre_for, shortest_of
 from results.speed.samples import SpeedCase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moments:
+    """Of measured runs: how many processes measured each, the mean of their centres, and how far these are spread around it."""
+
+    count: np.ndarray
+    mean: np.ndarray  # NaN for no processes
+    squares: np.ndarray  # sum of the squares of the distances from the mean
+
+    @classmethod
+    def of(cls, runs: Sequence[Sequence[float]]) -> Moments:
+        """The moments of runs, each with one number of each process. Numbers that are not finite are left out."""
+        flat = np.fromiter((cost for run in runs for cost in run), dtype=np.float64)
+        place = np.repeat(np.arange(len(runs)), list(map(len, runs)))
+        is_known = np.isfinite(flat)
+        flat, place = flat[is_known], place[is_known]
+        # Sorted, since the means of the same costs must be equal whatever their order: they are ties of the sign test.
+        order = np.lexsort((flat, place))
+        count = np.bincount(place, minlength=len(runs))
+        with np.errstate(invalid="ignore"):
+            mean = np.bincount(place, weights=flat[order], minlength=len(runs)) / count
+        squares = np.bincount(place, weights=(flat - mean[place]) ** 2, minlength=len(runs))
+        return cls(count=count, mean=mean, squares=squares)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastCosts:
+    """Earlier runs of the cases of a table, of which only moments are known; they are before those of `SpeedCase.history`."""
+
+    shortest: Sequence[float]  # of each case: the fewest costs of a process in any of them
+    moments: Callable[[Sequence[Centre]], Moments]  # arrays [cases, runs], for the way of each case to take a process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,35 +58,33 @@ class CostTable:
     squares: np.ndarray  # sum of the squares of their distances from the mean
 
     @classmethod
-    def of(cls, cases: Mapping[str, SpeedCase]) -> CostTable:
+    def of(cls, cases: Mapping[str, SpeedCase], past: PastCosts | None = None) -> CostTable:
         """The table of these cases; those with a short history have empty runs before it."""
         width = 2 + max((len(case.history) for case in cases.values()), default=0)
-        runs: list[Run] = []
-        costs: list[float] = []
-        for case in cases.values():
-            measured = (*case.history, case.base, case.head)
+        runs: list[Sequence[float]] = []
+        centres: list[Centre] = []
+        for row, case in enumerate(cases.values()):
+            measured: tuple[Run, ...] = (*case.history, case.base, case.head)
             runs.extend(() for _ in range(width - len(measured)))
-            runs += measured
-            centre = centre_of(measured, case.noise_class)
+            shortest = shortest_of(measured) if case.noise_class else 0
+            name = centre_for(min(shortest, past.shortest[row]) if past else shortest, case.noise_class)
+            centre = CENTRES[name]
+            centres.append(name)
             for run in measured:
-                costs += [p[0] if len(p) == 1 else centre(p) if p else math.nan for p in run]
-        flat = np.array(costs, dtype=np.float64)
-        place = np.repeat(np.arange(len(runs)), list(map(len, runs)))
-        is_known = np.isfinite(flat)
-        flat, place = flat[is_known], place[is_known]
-        # Sorted, since the means of the same costs must be equal whatever their order: they are ties of the sign test.
-        order = np.lexsort((flat, place))
-        count = np.bincount(place, minlength=len(runs))
-        with np.errstate(invalid="ignore"):
-            mean = np.bincount(place, weights=flat[order], minlength=len(runs)) / count
-        squares = np.bincount(place, weights=(flat - mean[place]) ** 2, minlength=len(runs))
-        shape = (len(cases), width)
+                runs.append([p[0] if len(p) == 1 else centre(p) for p in run if p])
+        flat = Moments.of(runs)
+        found = [array.reshape(len(cases), width) for array in (flat.count, flat.mean, flat.squares)]
+        if past is not None and cases:
+            earlier = past.moments(centres)
+            both = zip((earlier.count, earlier.mean, earlier.squares), found, strict=True)
+            found = [np.concatenate(arrays, axis=1) for arrays in both]
+        count, mean, squares = found
         return cls(
             names=tuple(cases),
             classes=tuple(case.noise_class for case in cases.values()),
-            count=count.reshape(shape),
-            mean=mean.reshape(shape),
-            squares=squares.reshape(shape),
+            count=count,
+            mean=mean,
+            squares=squares,
         )
 
     @property

@@ -7,42 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from statistics import fmean
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from oracle.costs import Run, duration_class
-from oracle.records import Measurements
+from oracle.costs import Centre, Run, duration_class
+from results.speed.costs import PastCosts
 from results.speed.counts import judge_count
+from results.speed.measured import Measured, One, cold_costs, cpu_costs, memory_costs, speed_costs
 from results.speed.noise import ASSUMED, Variance
-from results.speed.samples import SpeedCase, centres, log_costs
+from results.speed.past import Past, PastRun, Source
+from results.speed.samples import SpeedCase, centres
 from results.speed.verdicts import Judgement, SpeedVerdict, Verdicts, Word, judge_speed
 
 Quantity: TypeAlias = Literal["speed", "compile time", "peak memory"]
 Count: TypeAlias = Literal["graph breaks", "recompiles", "kernels"]
 
-
-class MeasuredCase(NamedTuple):
-    """The fields of `Measurements` that verdicts need. A tuple, since a comparison makes one of each case of two runs."""
-
-    subject_s: float | None = None
-    speedup: float | None = None
-    speedup_low: float | None = None
-    speedup_high: float | None = None
-    compile_cold_s: float | None = None
-    graph_breaks: int | None = None
-    recompiles: int | None = None
-    kernels: int | None = None
-    costs: Sequence[Sequence[float]] = ()
-    compile_cpu_s: Sequence[float] = ()
-    peak_memories: Sequence[int] = ()
-    code: str | None = None
-
-    @classmethod
-    def of(cls, measured: Measurements) -> MeasuredCase:
-        return cls(*(getattr(measured, name) for name in cls._fields))
-
-
-Measured: TypeAlias = Mapping[str, Measurements | MeasuredCase]
-"""The measurements of one run's passing cases, by case id."""
 
 LEAST: Final[Mapping[Quantity, float]] = {
     "speed": math.log(1.03),
@@ -58,7 +36,6 @@ RESOLUTION: Final[Mapping[Quantity, float]] = {
 """Logarithms of the largest ratios that the verdict "same" does not exclude."""
 COUNTS: Final[Mapping[Count, str]] = {"graph breaks": "graph_breaks", "recompiles": "recompiles", "kernels": "kernels"}
 _ASSUMED: Final[Mapping[Quantity, Variance]] = {"compile time": Variance(value=0.25**2, freedom=4.0)}
-_LEAST_BYTES: Final = 1 << 20  # peaks below are the allocator's
 LEAST_SECONDS: Final = 0.05  # changes of a compile time below are nobody's concern
 
 
@@ -70,30 +47,32 @@ class Judgements:
     counts: Mapping[Count, Verdicts]
 
 
-def judge_measurements(base: Measured, head: Measured, history: Sequence[Measured] = ()) -> Judgements:
+def judge_measurements(base: Measured, head: Measured, history: Sequence[PastRun] = ()) -> Judgements:
     """The verdicts on two runs. `history`: earlier runs, oldest first, without base."""
     names = [name for name in base if name in head]
+    past = Past(names, history)
     quantities: dict[Quantity, Judgement] = {}
     for quantity, least in LEAST.items():
-        cases = _cases(quantity, names, base, head, history)
+        cases = _cases(quantity, names, base, head)
         judged = judge_speed(
-            cases, least=least, resolution=RESOLUTION[quantity], assumed=_ASSUMED.get(quantity, ASSUMED)
+            cases,
+            least=least,
+            resolution=RESOLUTION[quantity],
+            assumed=_ASSUMED.get(quantity, ASSUMED),
+            past=_past_costs(quantity, tuple(cases), base, head, past) if history else None,
         )
         if quantity == "compile time":
             judged = judged.with_changed(lambda name, verdict, of=cases: _with_least_seconds(verdict, of[name]))
         quantities[quantity] = judged
-    counts: dict[Count, Verdicts] = {count: _count_verdicts(count, names, base, head, history) for count in COUNTS}
+    counts: dict[Count, Verdicts] = {count: _count_verdicts(count, names, base, head, past) for count in COUNTS}
     return Judgements(quantities=quantities, counts=counts)
 
 
-def _count_verdicts(
-    count: Count, names: Sequence[str], base: Measured, head: Measured, history: Sequence[Measured]
-) -> Verdicts:
+def _count_verdicts(count: Count, names: Sequence[str], base: Measured, head: Measured, earlier: Past) -> Verdicts:
     counted = attrgetter(COUNTS[count])
 
     def judged(name: str) -> SpeedVerdict:
-        past = [counted(run[name]) for run in history if name in run]
-        return judge_count(counted(base[name]), counted(head[name]), past)
+        return judge_count(counted(base[name]), counted(head[name]), earlier.counts(name, COUNTS[count]))
 
     words: dict[str, Word] = {}
     for name in names:
@@ -103,9 +82,7 @@ def _count_verdicts(
     return Verdicts(words, lambda name, _: judged(name))
 
 
-def _cases(
-    quantity: Quantity, names: Sequence[str], base: Measured, head: Measured, history: Sequence[Measured]
-) -> dict[str, SpeedCase]:
+def _cases(quantity: Quantity, names: Sequence[str], base: Measured, head: Measured) -> dict[str, SpeedCase]:
     """The measurements of a quantity of each case that either run measured."""
     is_speed = quantity == "speed"
     found: dict[str, SpeedCase] = {}
@@ -117,7 +94,6 @@ def _cases(
             found[name] = SpeedCase(
                 base=base_costs,
                 head=head_costs,
-                history=tuple([costs(run[name]) for run in history if name in run]) if history else (),
                 noise_class=duration_class(old.subject_s) if is_speed else "",
                 base_code=old.code if is_speed else None,
                 head_code=new.code if is_speed else None,
@@ -125,38 +101,37 @@ def _cases(
     return found
 
 
-_One: TypeAlias = Measurements | MeasuredCase
+def _past_costs(quantity: Quantity, names: Sequence[str], base: Measured, head: Measured, past: Past) -> PastCosts:
+    """What earlier runs tell of a quantity of these cases."""
+
+    def sources(centres: Sequence[Centre]) -> Sequence[Source]:
+        match quantity:
+            case "speed":
+                return centres
+            case "compile time":
+                clocks: tuple[Source, Source] = ("compile wall", "compile CPU")
+                return [clocks[_has_cpu_seconds(base[name], head[name])] for name in names]
+            case "peak memory":
+                memory: Source = "peak memory"
+                return [memory] * len(names)
+
+    shortest = past.shortest(names).tolist() if quantity == "speed" else [math.inf] * len(names)
+    return PastCosts(shortest=shortest, moments=lambda centres: past.moments(names, sources(centres)))
 
 
-def _costs_of(quantity: Quantity, old: _One, new: _One) -> Callable[[_One], Run]:
+def _costs_of(quantity: Quantity, old: One, new: One) -> Callable[[One], Run]:
     match quantity:
         case "speed":
-            return _speed
+            return speed_costs
         case "compile time":
-            # Seconds of one clock only: runs with one process have measured wall time.
-            return _compilation if old.compile_cpu_s and new.compile_cpu_s else _old_compilation
+            return cpu_costs if _has_cpu_seconds(old, new) else cold_costs
         case "peak memory":
-            return _memory
+            return memory_costs
 
 
-def _speed(measured: _One) -> Run:
-    """The costs of a run, or the one that a run of an older version has."""
-    return measured.costs or log_costs([1 / measured.speedup if measured.speedup else None])
-
-
-def _compilation(measured: _One) -> Run:
-    return log_costs(measured.compile_cpu_s)
-
-
-def _old_compilation(measured: _One) -> Run:
-    seconds = measured.compile_cold_s
-    return ((math.log(seconds),),) if seconds is not None and 0 < seconds < math.inf else ()
-
-
-def _memory(measured: _One) -> Run:
-    if not measured.peak_memories:
-        return ()
-    return log_costs([peak if peak >= _LEAST_BYTES else None for peak in measured.peak_memories])
+def _has_cpu_seconds(old: One, new: One) -> bool:
+    """Whether both runs measured processor time of compilations. Runs with one process have measured wall time."""
+    return bool(old.compile_cpu_s and new.compile_cpu_s)
 
 
 def _with_least_seconds(verdict: SpeedVerdict, case: SpeedCase) -> SpeedVerdict:

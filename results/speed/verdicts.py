@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import scipy.special
 
-from results.speed.costs import CostTable
+from results.speed.costs import CostTable, PastCosts
 from results.speed.noise import ASSUMED, Variance, learn_noise
 from results.speed.samples import SpeedCase, centres
 from results.statistics import sign_test
@@ -206,13 +206,15 @@ def judge_speed(
     least: float = LEAST,
     resolution: float = RESOLUTION,
     assumed: Variance = ASSUMED,
+    past: PastCosts | None = None,
 ) -> Judgement:
     """The verdicts on the cases of one comparison and one quantity, by the names given.
 
     `least` and `resolution` are logarithms of ratios, as the defaults; `assumed` is the variance of a process's cost where the
-    cases are too few to tell it. The same cases get the same verdicts: nothing is drawn.
+    cases are too few to tell it. `past`: earlier runs, if they are not in the cases themselves. The same cases get the same
+    verdicts: nothing is drawn.
     """
-    table = CostTable.of(cases)
+    table = CostTable.of(cases, past)
     noise = learn_noise(table, assumed)
     found = _Differences.of(table, noise.by_case.value, noise.by_case.freedom)
     untouched = np.fromiter((case.is_untouched for case in cases.values()), dtype=bool, count=len(cases))

@@ -63,13 +63,16 @@ def test_runs_without_a_date_stay_and_kept_sums_go(path: Path) -> None:
                 transaction.connection.execute(
                     sa.update(RUNS).where(RUNS.c.run_id == run_id).values(started_at=started)
                 )
+            runs = transaction.connection.execute(sa.select(RUNS.c.run)).scalars().all()
+            transaction.connection.execute(sa.insert(META), [{"key": f"past/{run}", "value": "{}"} for run in runs])
         with store.reading() as connection:
             before = set(connection.execute(sa.select(META.c.key)).scalars())
         assert prune(store, before=_BEFORE) == Pruned(runs=("older",), cases=1)
         with store.reading() as connection:
             after = set(connection.execute(sa.select(META.c.key)).scalars())
         assert after < before
-        assert {key.partition("/")[0] for key in before - after} == {"error_sums"}
+        assert {key.partition("/")[0] for key in before - after} == {"error_sums", "past"}
+        assert len(before - after) == 2
 
 
 def test_the_command_lists_what_goes(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

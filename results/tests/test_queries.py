@@ -23,7 +23,7 @@ from results.baseline import AcceptedFailure
 from results.bias import find_bias
 from results.pairs import Pair, compared_rows, pairs_of, read_pairs
 from results.render import plain
-from results.speed.of_records import MeasuredCase
+from results.speed.measured import MeasuredCase
 from results.store import Store
 from results.tests import fabricate
 from results.transfer import copy_runs
