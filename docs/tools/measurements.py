@@ -16,6 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "results" / "data" / "cpu-torch-2.13.0"
+_NIGHT = 10**8  # cases of the night that docs/scale.md plans
 _MUCH = 0.5  # share of Inductor's compile time above which models are counted
 _SECTION = re.compile(r"<!-- begin (?P<suite>\w+) -->\n(?P<text>.*?)<!-- end (?P=suite) -->", re.DOTALL)
 _PASSED = re.compile(r"\*\*(?P<passed>\d+) of (?P<denominator>\d+) ")
@@ -73,6 +74,7 @@ def figures() -> dict[str, Callable[[], str]]:
         "documentation.pages": lambda: _of_documentation("pages"),
         "documentation.right": lambda: _of_documentation("right"),
         "documentation.percent": lambda: _of_documentation("right_percent"),
+        **_scale_figures(),
         "speed.processes": lambda: str(_most_processes()),
         "speed.false": lambda: _of_speed(0, "false_percent"),
         "speed.found_10": lambda: _of_speed(10, "found_percent"),
@@ -88,6 +90,29 @@ def figures() -> dict[str, Callable[[], str]]:
         "decompositions.declined": lambda: _of_decompositions("calls a rule declines, so that the op stays"),
         "decompositions.reasons": lambda: _of_decompositions("calls that differ for a reason given below"),
         "decompositions.differ": lambda: _of_decompositions("calls that differ from eager"),
+    }
+
+
+def _scale_figures() -> dict[str, Callable[[], str]]:
+    """What docs/scale.md derives from the measured rates of the store: a night is 100 shards of a million cases."""
+
+    def rate(what: str, read_by: str) -> int:
+        (row,) = [row for row in rows_of("store-scale.csv") if (row["what"], row["read_by"]) == (what, read_by)]
+        return int(row["rows_per_s"])
+
+    def compare() -> int:
+        return rate("compare", "row by row, error sums kept, of a million")
+
+    def insert() -> int:
+        return rate("insert", "queries in the database")
+
+    return {
+        "scale.insert": lambda: f"{insert():,}".replace(",", " "),
+        "scale.insert.night": lambda: str(round(_NIGHT / insert() / 60)),
+        "scale.compare": lambda: f"{compare():,}".replace(",", " "),
+        "scale.compare.shard": lambda: str(round(2 * _NIGHT / 100 / compare())),
+        "scale.compare.night": lambda: str(round(2 * _NIGHT / compare() / 60)),
+        "scale.compare.eight": lambda: str(round(2 * _NIGHT / compare() / 60 / 8)),
     }
 
 

@@ -32,7 +32,7 @@ def test_a_key_that_there_is_not_is_an_error(kind: str) -> None:
 
 @pytest.mark.parametrize("key", sorted(figures(LEDGER)))
 def test_every_figure_is_computed_from_a_file_that_is_there(key: str) -> None:
-    assert re.fullmatch(r"[\d.]+", figures(LEDGER)[key]())
+    assert re.fullmatch(r"[\d.]+( \d{3})*", figures(LEDGER)[key]())
 
 
 @pytest.mark.parametrize(
