@@ -1,10 +1,13 @@
 """The baseline file of a gate: accepted failures, one sorted line each, so that a diff is easy to read.
 
 case_id | status | reason | link | expires YYYY-MM-DD
+
+A case id that such a line cannot hold, since it has a line break, say, stands as a JSON string in ASCII: "two\\nlines".
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -23,6 +26,7 @@ _HEADER: Final = """\
 # A line accepts exactly this status of this case. It is itself reported when the case no longer fails, fails with
 # another status, is a known issue now, is no longer planned, or when its date has passed. `-` is "no link";
 # `expires never` has no date.
+# A case id with line breaks and the like is a JSON string, in quotation marks.
 # `torch-oracle gate --update` rewrites the file: it keeps lines that still hold and adds new ones as "unreviewed".
 """
 
@@ -43,7 +47,9 @@ class AcceptedFailure:
 
     def to_line(self) -> str:
         expires = self.expires.isoformat() if self.expires else _NEVER
-        return " | ".join((self.case_id, self.status.value, self.reason, self.link or "-", f"expires {expires}"))
+        return " | ".join(
+            (_written_id(self.case_id), self.status.value, self.reason, self.link or "-", f"expires {expires}")
+        )
 
 
 def read_baseline(path: Path) -> dict[str, AcceptedFailure]:
@@ -87,25 +93,44 @@ def _parse_line(path: Path, line: int, content: str) -> AcceptedFailure:
         raise _malformed(
             path, line, f"{len(fields)} fields in {content!r}", "case_id | status | reason | link | expires YYYY-MM-DD"
         )
-    case_id, word, reason, link, expires = fields
+    written_id, word, reason, link, expires = fields
     try:
         status = Status(word)
     except ValueError as error:
         raise _malformed(path, line, f"status {word!r}", f"one of {', '.join(_acceptable())}") from error
     if status.value not in _acceptable():
         raise _malformed(path, line, f"status {word!r}, which cannot be accepted", f"one of {', '.join(_acceptable())}")
-    if not case_id or not reason:
+    if not written_id or not reason:
         raise _malformed(path, line, "an empty case id or reason", "a case id, and why its failure is accepted")
     if not link:
         raise _malformed(path, line, "an empty link", "a link, or - for none")
     return AcceptedFailure(
-        case_id=case_id,
+        case_id=_read_id(path, line, written_id),
         status=status,
         reason=reason,
         link="" if link == "-" else link,
         expires=_parse_expires(path, line, expires),
         line=line,
     )
+
+
+def _written_id(case_id: str) -> str:
+    """A case id as its field of a line."""
+    is_plain = case_id.isprintable() and " | " not in case_id and case_id == case_id.strip() and case_id[:1] not in '"#'
+    return case_id if is_plain and case_id else json.dumps(case_id).replace("|", "\\u007c")
+
+
+def _read_id(path: Path, line: int, field: str) -> str:
+    """The inverse of `_written_id`."""
+    if not field.startswith('"'):
+        return field
+    try:
+        found = json.loads(field)
+    except ValueError:
+        found = None
+    if not isinstance(found, str):
+        raise _malformed(path, line, f"case id {field}", "a JSON string, as a case id in quotation marks is one")
+    return found
 
 
 def _parse_expires(path: Path, line: int, field: str) -> date | None:
@@ -145,11 +170,11 @@ def baseline_text(path: Path, entries: Iterable[AcceptedFailure]) -> str:
     lines = []
     for entry in sorted(entries, key=lambda entry: entry.case_id):
         line = entry.to_line()
-        if line.count(" | ") != 4 or not line.isprintable() or line.startswith("#") or line != line.strip():
+        if line.count(" | ") != 4 or "\n" in line:
             raise UsageError(
-                seen=f"case {entry.case_id!r}, which a line of {path} cannot hold",
-                expected="a case id without ' | ', line breaks, outer spaces and a leading #",
-                do="rename the program",
+                seen=f"reason {entry.reason!r} or link {entry.link!r} of {entry.case_id!r}, which a line of {path} cannot hold",
+                expected="text without ' | ' and line breaks",
+                do="write another reason",
             )
         lines.append(line + "\n")
     return _HEADER + "".join(lines)

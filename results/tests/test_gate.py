@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from oracle.cli import run
 from oracle.errors import UsageError
 from oracle.records import Record
 from oracle.verdict import Status
@@ -213,13 +214,51 @@ def test_an_absent_or_binary_baseline_is_a_usage_error(tmp_path: Path):
         read_baseline(tmp_path / "binary")
 
 
-@pytest.mark.parametrize("case_id", ["a | b", "two\nlines", "# comment", " space"])
-def test_a_case_id_that_a_line_cannot_hold_is_refused_and_the_file_left_alone(tmp_path: Path, case_id: str):
+HOSTILE_IDS = (
+    "a | b", "|", "two\nlines", "cr\r", "\r\n", "tab\t", "\0", "\ud800 alone", "\u2028", "\x85", "# comment", " space ", "",
+    '"', '"a"', '"\\u007c"', "back\\slash", "\\n", "plain/f@inductor[mode=x]", "ünïcode", "\N{RIGHT-TO-LEFT OVERRIDE}", "'",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case_id", HOSTILE_IDS)
+def test_every_case_id_is_read_as_it_was_written(tmp_path: Path, case_id: str):
+    path = tmp_path / "accepted.txt"
+    write_baseline(path, [accepted(case_id=case_id)])
+    (entry,) = read_baseline(path).values()
+    assert replace(entry, line=7) == accepted(case_id=case_id)
+
+
+def test_all_hostile_ids_fit_in_one_sorted_baseline_and_plain_ones_are_as_they_were(tmp_path: Path):
+    path = tmp_path / "accepted.txt"
+    write_baseline(path, [accepted(case_id=case_id) for case_id in HOSTILE_IDS])
+    assert list(read_baseline(path)) == sorted(HOSTILE_IDS)
+    plain = ("back\\slash", "\\n", "plain/f@inductor[mode=x]", "ünïcode", "'")
+    assert all(f"\n{case_id} | " in path.read_text(encoding="utf-8") for case_id in plain)
+
+
+@pytest.mark.parametrize("field", ['"', '"a', '"a" b', '"\\x"'])
+def test_an_id_in_quotation_marks_that_is_no_json_is_named(tmp_path: Path, field: str):
+    path = tmp_path / "accepted.txt"
+    path.write_text(GOOD.replace(GOOD.split(" | ")[0], field) + "\n")
+    with pytest.raises(UsageError, match="line 1: case id"):
+        read_baseline(path)
+
+
+def test_a_reason_that_a_line_cannot_hold_is_refused_and_the_file_left_alone(tmp_path: Path):
     path = tmp_path / "accepted.txt"
     path.write_text("as it was")
     with pytest.raises(UsageError, match="cannot hold"):
-        write_baseline(path, [accepted(case_id=case_id)])
+        write_baseline(path, [replace(accepted(), reason="two\nlines")])
     assert path.read_text() == "as it was"
+
+
+def test_update_accepts_a_case_whose_id_has_a_line_break(tmp_path: Path):
+    case = fabricate.case("two\nlines/float32/forward/0")
+    db = fabricate.database(tmp_path / "x.db", [fabricate.record(case, Status.FAIL_ACCURACY)])
+    path = tmp_path / "accepted.txt"
+    assert run(["gate", "--db", str(db), "--baseline", str(path), "--update"]) == 0
+    assert run(["gate", "--db", str(db), "--baseline", str(path)]) == 0
+    assert list(read_baseline(path)) == [case.case_id]
 
 
 def test_update_keeps_what_holds_and_adds_the_rest_as_unreviewed(tmp_path: Path):
