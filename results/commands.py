@@ -7,6 +7,7 @@ UsageError, which the command line prints.
 from __future__ import annotations
 
 import difflib
+import io
 import json
 import math
 import sys
@@ -28,6 +29,7 @@ from results import compare as comparing
 from results import gate as gating
 from results.baseline import baseline_text, is_acceptable, read_baseline, updated_baseline, write_baseline
 from results.engine import Location
+from results.files import DB_VARIABLE
 from results.history import (
     case_history,
     case_ids,
@@ -58,7 +60,7 @@ _SUFFIXES: Final = {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet", ".m
 _CASES_IN_FULL = 20  # `show GLOB` prints up to so many cases in full, more as a table
 
 DbOption = Annotated[
-    str, typer.Option(help="Results: a SQLite file or a database URL.", envvar="TORCH_ORACLE_DB", show_envvar=True)
+    str, typer.Option(help="Results: a SQLite file or a database URL.", envvar=DB_VARIABLE, show_envvar=True)
 ]
 RunOption = Annotated[str, typer.Option(help="Id of the run, or 'latest'.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
@@ -324,8 +326,8 @@ def _suggested(path: Path, run: RunInfo, failing: Mapping[str, Status], *, expir
     old = path.read_text(encoding="utf-8") if path.exists() else ""
     name = path.as_posix()
     lines = difflib.unified_diff(
-        old.splitlines(keepends=True),
-        new.splitlines(keepends=True),
+        io.StringIO(old).readlines(),  # `splitlines` would also end lines where the file has none, at U+2028 say
+        io.StringIO(new).readlines(),
         fromfile=f"a/{name}" if old else "/dev/null",
         tofile=f"b/{name}",
     )
@@ -464,7 +466,9 @@ def _write_copied(copied: Copied, target: str, as_json: bool) -> None:
 
 
 def migrate(
-    db: Annotated[str, typer.Argument(help="Database: a SQLite file or a URL.")] = DEFAULT_DB,
+    db: Annotated[
+        str, typer.Argument(help="Database: a SQLite file or a URL.", envvar=DB_VARIABLE, show_envvar=True)
+    ] = DEFAULT_DB,
 ) -> None:
     """Bring a database of an older version of torch-oracle up to date. Nothing is done to a current one."""
     with Store.open(db, create=False) as store:

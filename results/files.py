@@ -6,8 +6,12 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
 from oracle.errors import UsageError
+
+DB_VARIABLE: Final = "TORCH_ORACLE_DB"
+"""The environment variable that names the results database where a command line does not."""
 
 
 def write_atomically(path: Path, content: str | Iterable[str] | Callable[[Path], None]) -> None:

@@ -19,6 +19,7 @@ import typer
 from oracle.errors import UsageError
 from oracle.verdict import Status
 from results.engine import Location
+from results.files import DB_VARIABLE
 from results.schema import CASE_COLUMNS, FLAT_COLUMNS, RECORD_COLUMNS
 from results.store import Store
 
@@ -68,7 +69,7 @@ QUERIES: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def serve(
-    db: Annotated[str, typer.Argument(help="Results: a SQLite file.")],
+    db: Annotated[str, typer.Argument(help="Results: a SQLite file.", envvar=DB_VARIABLE, show_envvar=True)],
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 for any free one.")] = 8001,
 ) -> None:
     """Show a results database in the browser: tables, SQL, ready queries and the report of its latest run. Read-only."""

@@ -31,6 +31,7 @@ from oracle.environment import check_supported
 from oracle.errors import UsageError
 from oracle.isolate import Completed, Pool, Task
 from oracle.subjects.registry import check_requirements, known
+from results.files import DB_VARIABLE
 from results.store import Store
 from suites.base import Selection
 from suites.execution import PRELOAD
@@ -106,7 +107,7 @@ _OnHang = Annotated[
 ]
 _OnHangTimeout = Annotated[float, typer.Option(help="Seconds for the command of --on-hang.")]
 _Db = Annotated[
-    str, typer.Option(help="Results: a SQLite file or a database URL.", envvar="TORCH_ORACLE_DB", show_envvar=True)
+    str, typer.Option(help="Results: a SQLite file or a database URL.", envvar=DB_VARIABLE, show_envvar=True)
 ]
 _Resume = Annotated[bool, typer.Option("--resume", help="Continue the stopped run in --db with its own options.")]
 _ShowAll = Annotated[bool, typer.Option("--all", help="Print every row of the tables.")]
@@ -192,7 +193,7 @@ def _swept(asked: Mapping[str, Any]) -> int:
             workers = own_workers if asked["workers"] is None else asked["workers"]
             request = make_request(**{name: asked[name] for name in _REQUEST}, workers=workers)
             store, run_id = _new_run(stack, asked["db"], request)
-        default_db = os.environ.get("TORCH_ORACLE_DB", DEFAULT_DB)  # not repeated in commands: it may hold a password
+        default_db = os.environ.get(DB_VARIABLE) or DEFAULT_DB  # not repeated in commands: it may hold a password
         return Sweep(
             store=store, run_id=run_id, request=request, db=asked["db"], is_default_db=asked["db"] == default_db,
             is_resumed=asked["resume"], as_json=asked["as_json"], show_all=asked["show_all"], began=began, execution=execution,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from results.commands import DEFAULT_DB as DEFAULT_DB
+from results.files import DB_VARIABLE
 
 DEFAULT_SUBJECT = "inductor"
 DEFAULT_BUDGET_S = 60.0
@@ -29,9 +30,7 @@ EffectsOption = Annotated[bool, typer.Option("--allow-effects", help="Run a prog
 SubjectOption = Annotated[str, typer.Option(help=f"Subject; by default the record's, or {DEFAULT_SUBJECT}.")]
 DbOption = Annotated[
     str,
-    typer.Option(
-        help="Results, for RUN:CASE: a SQLite file or a database URL.", envvar="TORCH_ORACLE_DB", show_envvar=True
-    ),
+    typer.Option(help="Results, for RUN:CASE: a SQLite file or a database URL.", envvar=DB_VARIABLE, show_envvar=True),
 ]
 BudgetOption = Annotated[float, typer.Option(min=1.0, help="Seconds for the search for a smaller program.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]

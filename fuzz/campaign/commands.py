@@ -53,6 +53,7 @@ from oracle.limits import check_positive, duration
 from oracle.subjects.registry import check_requirements, resolve
 from oracle.subjects.usability import check_usable
 from oracle.verdict import Status
+from results.files import DB_VARIABLE
 from results.store import Store
 
 DEFAULT_TIME_S = 600.0
@@ -71,7 +72,10 @@ def fuzz(
     corpus: Annotated[
         Path | None, typer.Option(help="Directory that keeps findings and state; the same command continues it.")
     ] = None,
-    db: Annotated[str | None, typer.Option(help="Results: a SQLite file or a database URL.")] = None,
+    db: Annotated[
+        str | None,
+        typer.Option(help="Results: a SQLite file or a database URL.", envvar=DB_VARIABLE, show_envvar=True),
+    ] = None,
     known: Annotated[
         str, typer.Option(help="Known issues, by comma: 'torch' (built in), your own TOML files; or 'none'.")
     ] = BUILT_IN,

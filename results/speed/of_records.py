@@ -112,8 +112,7 @@ def _past_costs(quantity: Quantity, names: Sequence[str], base: Measured, head: 
                 clocks: tuple[Source, Source] = ("compile wall", "compile CPU")
                 return [clocks[_has_cpu_seconds(base[name], head[name])] for name in names]
             case "peak memory":
-                memory: Source = "peak memory"
-                return [memory] * len(names)
+                return ["peak memory" for _ in names]
 
     shortest = past.shortest(names).tolist() if quantity == "speed" else [math.inf] * len(names)
     return PastCosts(shortest=shortest, moments=lambda centres: past.moments(names, sources(centres)))

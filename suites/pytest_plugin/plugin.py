@@ -5,6 +5,7 @@ With pytest-xdist the tests run in worker processes. Their rows travel in the te
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from oracle.errors import UsageError
+from results.files import DB_VARIABLE
 from suites.pytest_plugin.recording import Recorder
 
 if TYPE_CHECKING:
@@ -53,7 +55,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=5,
         help="judge the first N calls that a test makes of each target (default: 5)",
     )
-    group.addoption("--torch-oracle-db", metavar="DATABASE", help=f"where the rows go (default: {_DEFAULT_DB})")
+    group.addoption(
+        "--torch-oracle-db", metavar="DATABASE", help=f"where the rows go (default: ${DB_VARIABLE}, or {_DEFAULT_DB})"
+    )
     group.addoption(
         "--torch-oracle-save", metavar="FOLDER", help="save the arguments and state of the call on which a test differs"
     )
@@ -74,7 +78,8 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"torch-oracle: {error}") from error
     config.pluginmanager.register(_Judging(options), _NAME)
     if (options.subjects or options.db is not None) and not hasattr(config, "workerinput"):  # as xdist's workers have
-        config.pluginmanager.register(_Writing(Recorder(options.db or _DEFAULT_DB, options.to_json()), options))
+        db = options.db or os.environ.get(DB_VARIABLE) or _DEFAULT_DB
+        config.pluginmanager.register(_Writing(Recorder(db, options.to_json()), options))
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from oracle.errors import UsageError
 from oracle.saved_call import load_call
 from oracle.tests.forked_script import run_in_fork
 from oracle.verdict import Status, Verdict
+from results.files import DB_VARIABLE
 from results.store import Store
 from suites.pytest_plugin.judging import verdict_of
 from suites.pytest_plugin.plugin import Options, RunningTest
@@ -149,8 +150,9 @@ def test_what_a_call_prints_is_printed_once(pytester: pytest.Pytester) -> None:
     assert result.stdout.lines.count("a line of the function") == 0  # the call of the test itself is never made
 
 
-def test_marked_tests_are_judged_and_rows_are_written(suite: pytest.Pytester) -> None:
-    options = ("--torch-oracle=library:right", "--torch-oracle-db=rows.db", "--torch-oracle-save=found")
+def test_marked_tests_are_judged_and_rows_are_written(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(DB_VARIABLE, "rows.db")
+    options = ("--torch-oracle=library:right", "--torch-oracle-save=found")
     result = run_pytest(suite, *options)
     result.assert_outcomes(passed=4, failed=4)
     output = result.stdout.str()
