@@ -84,7 +84,7 @@ def promote(
         _fixed_entry(asked) if fixed else _live_entry(asked, budget=0.0 if as_it_is else budget, localises=localises)
     )
     entry |= {key: value for key, value in given.items() if value}
-    entry.setdefault("id", _free(_NOT_IN_ID.sub("-", asked.name.replace(".py:", "-")).strip("-"), ids))
+    entry.setdefault("id", _free(_own_id(asked), ids))
     entry["found"] = f"{_origin(asked, db)}, torch {torch.__version__}, {_today()}" + entry.pop("reduced", "")
     text = _checked_text(entry, asked)
     _append(to, text)
@@ -273,6 +273,12 @@ def _checked_id(name: str, ids: set[str]) -> str:
             seen=f"--id {name}, which the ledger has already", expected="a new id", do="choose another one"
         )
     return name
+
+
+def _own_id(asked: Target) -> str:
+    """An id made of what the program is called, without the folders of its file, which another checkout has elsewhere."""
+    name = asked.name if case_of(asked.words[0]) or asked.words[0].startswith("issue:") else Path(asked.name).name
+    return _NOT_IN_ID.sub("-", name.removesuffix(".json").replace(".py:", "-")).strip("-")
 
 
 def _free(name: str, ids: set[str]) -> str:

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fuzz.campaign.corpus import Corpus
-from fuzz.campaign.known import id_of_known, issues_of, looked_at_again
+from fuzz.campaign.corpus import Corpus, read_json
+from fuzz.campaign.known import id_of_known, id_of_replayed, issues_of, looked_at_again
 from fuzz.campaign.progress import CampaignProgress
 from fuzz.campaign.records import write_records
 from fuzz.campaign.relations import every
@@ -115,7 +115,7 @@ def fuzz(
         raise UsageError(seen="--number and --replay", expected="one of the two", do="leave one out")
     interrupts = _Interrupts()
     if number is not None or replay is not None:
-        raise typer.Exit(_replay(settings, execution, replay, number, as_json=as_json))
+        raise typer.Exit(_replay(settings, execution, replay, number, known, as_json=as_json))
     raise typer.Exit(_campaign(settings, execution, corpus, db, known, interrupts, as_json=as_json))
 
 
@@ -310,10 +310,18 @@ def _listener(
 
 
 def _replay(
-    settings: CampaignSettings, execution: Execution, replay: Path | None, number: int | None, *, as_json: bool
+    settings: CampaignSettings,
+    execution: Execution,
+    replay: Path | None,
+    number: int | None,
+    known: str,
+    *,
+    as_json: bool,
 ) -> int:
-    """Judge one program and show it. Returns the exit code."""
+    """Judge one program and show it. Returns the exit code: as in a campaign, a known issue does not count."""
     err = Console(stderr=True)
+    issues = issues_of(known)
+    stored: Mapping[str, Any] = {}
     with open_workers(settings, execution, tell=partial(_tell, err)) as workers:
         pool = workers.pool
         check_usable([settings.subject], pool)
@@ -321,6 +329,7 @@ def _replay(
         inputs: list[list[str]] = []
         if replay is not None:
             program, relation = program_of_file(replay)
+            stored = read_json(replay)
         else:
             assert number is not None
             if number >= 2 * settings.round_size and not as_json:
@@ -333,15 +342,16 @@ def _replay(
         if turn is not None and verdict.status is Status.PASS:
             related, _ = judge_alone(program, settings.subject, pool, settings, turn=turn)
             verdict = related if related.status.is_finding else verdict
+    issue = "" if refusal else id_of_replayed(program, verdict, settings.subject.name, issues, stored=stored)
     if as_json:
-        sys.stdout.write(
-            json.dumps({"program": program.to_json(), "verdict": verdict.to_json(), "refused": refusal}) + "\n"
-        )
+        data = {"program": program.to_json(), "verdict": verdict.to_json(), "refused": refusal, "known": issue}
+        sys.stdout.write(json.dumps(data) + "\n")
     else:
         sys.stdout.write("\n".join([render_shown(program).rstrip(), *call_lines(program, inputs)]) + "\n")
         status = f"refused ({refusal})" if refusal else verdict.status.value
+        status = f"known {issue} ({status})" if issue else status
         sys.stdout.write(f"\n{settings.subject.name}: {status}  {verdict.symptom}\n")
-    return 1 if verdict.status.is_finding and not refusal else 0
+    return 1 if verdict.status.is_finding and not refusal and not issue else 0
 
 
 class _Interrupts:

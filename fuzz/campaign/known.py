@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import FoundBucket
-from fuzz.triage.bucket import Bucket
+from fuzz.program.structure import FuzzProgram
+from fuzz.triage.bucket import Bucket, operators_of
 from fuzz.triage.ledger import Recheck, known_issue, recheck
 from oracle.errors import UsageError
 from oracle.isolate import Completed, Task, TaskPool
@@ -15,7 +17,7 @@ from oracle.program import Program
 from oracle.subjects.registry import check_requirements, resolve
 from oracle.subjects.spec import SubjectSpec
 from oracle.sweep import verdict_of_end
-from oracle.symptom import without_relation
+from oracle.symptom import symptom_of, without_relation
 from oracle.verdict import Verdict
 
 
@@ -40,6 +42,33 @@ def id_of_known(found: FoundBucket, issues: Sequence[KnownIssue]) -> str:
         culprit=found.culprit,
         program=found.program,
         source=found.source,
+    )
+    issue = known_issue(bucket, issues)
+    return "" if issue is None else issue.id
+
+
+def id_of_replayed(
+    program: FuzzProgram, verdict: Verdict, subject: str, issues: Sequence[KnownIssue], *, stored: Mapping[str, Any]
+) -> str:
+    """Id of the issue that explains what a program shows when it is judged again, or "".
+
+    `stored` is the finding's file, {} for none: the first wrong rung and the culprit in it hold for the symptom in it alone.
+    """
+    if not verdict.status.is_finding:
+        return ""
+    symptom = symptom_of(verdict)
+    is_as_stored = (stored.get("status"), stored.get("kind")) == (symptom.status, symptom.kind)
+    rung, culprit = (str(stored.get(key, "")) if is_as_stored else "" for key in ("rung", "culprit"))
+    bucket = Bucket(
+        key="",
+        subject=subject,
+        rung=rung,
+        status=symptom.status,
+        kind=without_relation(symptom.kind),
+        operators=operators_of(program),
+        culprit=culprit,
+        program=program.to_json(),
+        source=str(stored.get("source", "")) if is_as_stored else "",
     )
     issue = known_issue(bucket, issues)
     return "" if issue is None else issue.id

@@ -111,6 +111,16 @@ def test_findings_exit_with_1_and_are_in_the_corpus_the_database_and_on_stdout(
     assert run([*replayed, "--replay", str(tmp_path / "corpus" / "findings" / f"{files[0]}.json")]) == 1
     out = capsys.readouterr().out
     assert "def program(" in out
+    found = next(row for row in findings if row["key"] == files[0])
+    (tmp_path / "own.toml").write_text(
+        f'[[issue]]\nid = "own"\ntitle = "t"\nlink = "https://example.org/1"\nseverity = "wrong value"\nexpires = 2099-01-01\n'
+        f'rung = "{found["rung"] or found["subject"]}"\nstatuses = ["{found["status"]}"]\n'
+        f'source = "def program(x): return x\\ndef inputs(call): return (1,), {{}}"\n'
+        f"finding = {{ operators = {json.dumps(found['operators'])} }}\n"
+    )
+    again = [*replayed, "--replay", str(tmp_path / "corpus" / "findings" / f"{files[0]}.json")]
+    assert run([*again, "--known", str(tmp_path / "own.toml")]) == 0
+    assert "known own (" in capsys.readouterr().out
     number = next(row["numbers"][0] for row in findings if row["key"] == files[0])
     assert run([*replayed, "--seed", "0", "--number", str(number), "--focus", "ops", "--json"]) == 1
     alone = json.loads(capsys.readouterr().out)
