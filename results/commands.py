@@ -10,6 +10,7 @@ import difflib
 import io
 import json
 import math
+import shlex
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -57,6 +58,8 @@ from results.triage import Owners, read_owners, triage_text
 DEFAULT_DB = "torch-oracle.db"  # what `sweep` writes by default
 FORMATS: Final = ("jsonl", "csv", "dynamo-accuracy", "dynamo-speedup", "markdown", "junit", "parquet")
 _SUFFIXES: Final = {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet", ".md": "markdown", ".xml": "junit"}
+_SQLITE: Final = b"SQLite format 3\0"  # the beginning of such a file
+_MOST_DAYS: Final = 36_500  # a hundred years: dates have an end
 _CASES_IN_FULL = 20  # `show GLOB` prints up to so many cases in full, more as a table
 
 DbOption = Annotated[
@@ -231,8 +234,10 @@ def gate(
 
     A planned case without a record fails.
     """
-    if expires_days < 1:
-        raise UsageError(seen=f"--expires-days {expires_days}", expected="at least 1", do="name a number of days")
+    if not 1 <= expires_days <= _MOST_DAYS:
+        raise UsageError(
+            seen=f"--expires-days {expires_days}", expected=f"1 to {_MOST_DAYS}", do="name a number of days"
+        )
     budgets = gating.Budgets(speed=slower, compile_time=compile_slower)
     _check_budgets(base, slower, compile_slower)
     today = datetime.now(timezone.utc).date()
@@ -266,7 +271,7 @@ def triage(
     db: DbOption = DEFAULT_DB,
     run: RunOption = LATEST,
     days: Annotated[
-        int, typer.Option(min=1, help="How far back to look: the last run at least so many days older.")
+        int, typer.Option(min=1, max=_MOST_DAYS, help="How far back to look: the last run at least so many days older.")
     ] = 7,
     base: Annotated[
         str | None, typer.Option(metavar="DB[#RUN]", help="Run to compare with, instead of --days.")
@@ -390,6 +395,11 @@ def import_(
     """Add the runs in a file to a database, which is made if absent. Every row is checked before anything is written."""
     from results.importing import Labels, read_file, write_runs  # noqa: PLC0415  pyarrow is slow to import
 
+    if file.is_file() and file.open("rb").read(len(_SQLITE)) == _SQLITE:
+        raise UsageError(
+            seen=f"{file}, a SQLite database", expected="a file to import",
+            do=f"copy its runs with: torch-oracle push {shlex.quote(str(file))} DATABASE",
+        )  # fmt: skip
     runs = read_file(file, Labels(suite=suite, subject=subject, run_id=run_id))
     with Store.open(db, create=True) as store:
         write_runs(store, runs, source=file.name)
@@ -452,6 +462,11 @@ def push(
         spool.remove()
         _write_copied(Copied(records=count), target, as_json)
         return
+    if Path(source).suffix in (".jsonl", ".parquet", ".csv"):
+        raise UsageError(
+            seen=f"{source}, which is no database by its name", expected="a results database",
+            do=f"add its runs with: torch-oracle import {shlex.quote(source)} --db {shlex.quote(target)}",
+        )  # fmt: skip
     _write_copied(copy_runs(source, target), target, as_json)
 
 
@@ -476,7 +491,9 @@ def migrate(
 
 
 def prune(
-    older_days: Annotated[int, typer.Option(min=1, help="Remove runs that started more than so many days ago.")],
+    older_days: Annotated[
+        int, typer.Option(min=1, max=_MOST_DAYS, help="Remove runs that started more than so many days ago.")
+    ],
     db: DbOption = DEFAULT_DB,
     trial: Annotated[bool, typer.Option("--trial", help="List the runs, and remove nothing.")] = False,
 ) -> None:

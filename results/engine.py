@@ -358,7 +358,11 @@ def translated_errors(location: Location) -> Iterator[None]:
             ) from error
         translated = _translate(location, str(error.orig))
         if translated is None and isinstance(error, OperationalError):
-            translated = _usage(location, error.orig, "a database that answers", "check that it can be reached")
+            if location.path is not None and "no such " in str(error.orig):  # a table or a column
+                do = "restore it from a copy, or name another file with --db"
+                translated = _usage(location, error.orig, "the tables that docs/schema.md describes", do)
+            else:
+                translated = _usage(location, error.orig, "a database that answers", "check that it can be reached")
         if translated is None:
             raise
         raise translated from error

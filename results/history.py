@@ -343,7 +343,7 @@ def flaky_cases(store: Store) -> list[tuple[str, Flakiness]]:
     query = (
         sa.select(CASES.c.case_id, CASES.c.run, CASES.c.program_hash, RECORDS.c.status)
         .join_from(CASES, RECORDS, SAME_CASE)
-        .where(CASES.c.case_id.in_(_both_ends()))
+        .where(CASES.c.case_id.in_(_both_ends()), RECORDS.c.status.in_((*_FINDINGS, *_PASSES)))
         .order_by(CASES.c.case_id, CASES.c.run)
     )
     found: list[tuple[str, Flakiness]] = []

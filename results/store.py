@@ -244,11 +244,12 @@ class Store:
             return _run_infos(connection)
 
     def run(self, run_id: str = LATEST) -> RunInfo:
-        """A run by id, or the latest. Raises UsageError if there is none."""
+        """A run by id, or the latest. Raises UsageError if there is none, and for one with a status that this version has not."""
         with reading(self._engine, self.location) as connection:
             found = _run_infos(connection, run_id)
-        if found:
-            return found[-1]
+            if found:
+                _check_statuses(connection, found[-1].run_id)
+                return found[-1]
         runs = self.runs()
         known = ", ".join(run.run_id for run in runs[-5:]) or "none"
         raise UsageError(
@@ -530,8 +531,8 @@ def _run_infos(connection: sa.Connection, run_id: str | None = None) -> list[Run
             state=row.state,
             started_at=row.started_at,
             ended_at=row.ended_at,
-            environment=json.loads(row.environment),
-            arguments=json.loads(row.arguments),
+            environment=_json_object(row.run_id, "environment", row.environment),
+            arguments=_json_object(row.run_id, "arguments", row.arguments),
             planned=row.planned,
             recorded=row.recorded,
             subjects=row.subjects,
@@ -540,11 +541,51 @@ def _run_infos(connection: sa.Connection, run_id: str | None = None) -> list[Run
     ]
 
 
+def _json_object(run_id: str, what: str, text: str) -> Mapping[str, Any]:
+    """The environment or the arguments of a run. Raises UsageError for a text that is no JSON object."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError(
+            seen=f"run {run_id}, of which the database has as {what} {text[:40]!r}",
+            expected="a JSON object, as a sweep writes it",
+            do="restore the database from a copy",
+        )
+    return found
+
+
+_STATUSES: Final = tuple(status.value for status in Status)
+
+
+def _check_statuses(connection: sa.Connection, run_id: str) -> None:
+    """Raise UsageError if a record of the run has a status that this version does not know."""
+    run = sa.select(RUNS.c.run).where(RUNS.c.run_id == run_id).scalar_subquery()
+    query = sa.select(RECORDS.c.status).where(RECORDS.c.run == run, RECORDS.c.status.not_in(_STATUSES)).limit(1)
+    if (status := connection.execute(query).scalar()) is not None:
+        raise UsageError(
+            seen=f"run {run_id}, which has a record with status {status!r}",
+            expected="a status that this version of torch-oracle knows",
+            do="upgrade torch-oracle to the version that wrote it, or restore the database from a copy",
+        )
+
+
 def to_record(row: sa.RowMapping, *, run_id: str, state: str) -> Record:
-    """The record of a row with CASE_SELECTION and RECORD_SELECTION, whose record may be absent."""
+    """The record of a row with CASE_SELECTION and RECORD_SELECTION, whose record may be absent.
+
+    Raises UsageError for a row that no version of torch-oracle has written.
+    """
     if row["status"] is not None:
         nans = dict.fromkeys(row["nan_columns"], float("nan"))
-        return unflatten(dict(row) | nans, run_id=run_id)
+        try:
+            return unflatten(dict(row) | nans, run_id=run_id)
+        except (ValueError, TypeError, LookupError) as error:
+            raise UsageError(
+                seen=f"the record of {row['case_id']} in run {run_id}: {type(error).__name__}: {error}",
+                expected="a record as a sweep writes it",
+                do="restore the database from a copy, or read it with the version of torch-oracle that wrote it",
+            ) from error
     case = PlannedCase(**{column.field: row[column.name] for column in CASE_COLUMNS})
     return Record.of(case, run_id=run_id, verdict=absent_verdict(state))
 

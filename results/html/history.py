@@ -131,7 +131,8 @@ def _read_run(
                 if column is None:
                     continue
                 is_same[column] = program == programs.get(case_id)
-                letters[column] = absent if status is None else _LETTER_OF[status]
+                # A newer version may have written a status that this one does not know: it says nothing of the case then.
+                letters[column] = absent if status is None else _LETTER_OF.get(status, ord(ABSENT))
                 if ratio is not None:
                     speedup[column] = ratio
                 if cold is not None:

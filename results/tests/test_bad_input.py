@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from results.store import Store, StoreTransaction
 from results.tests import fabricate
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("show", "history", "compare", "triage", "export", "push")
+NAMES = ("show", "history", "compare", "triage", "export", "push", "gate", "prune")
 CASES = [fabricate.case(f"op/float32/{i}") for i in range(5)]
 
 
@@ -263,3 +264,66 @@ def test_damaged_error_sums_are_added_anew(tmp_path: Path, kept: str):
     connection.commit()
     connection.close()
     assert shown == run("show", "--db", path)
+
+
+# ------------------------------------------------------------------------------- databases that another program wrote to
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of databases with two runs each, in which something is as no sweep writes it."""
+    folder = tmp_path_factory.mktemp("foreign")
+    for name, statement in {
+        "environment": "UPDATE runs SET environment = '{'",
+        "arguments": "UPDATE runs SET arguments = '[1]'",
+        "status": "UPDATE records SET status = 'wonderful' WHERE ordinal = 1",
+        "extra": "UPDATE records SET extra = '{'",
+    }.items():
+        path = folder / f"{name}.db"
+        with Store.open(path, create=True) as store:
+            for run_id in ("one", "two"):
+                fabricate.write_run(store, [fabricate.record(case, Status.PASS) for case in CASES], run_id=run_id)
+        connection = sqlite3.connect(path)
+        connection.execute(statement)
+        connection.commit()
+        connection.close()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "message"),
+    [
+        ("environment", ("show", "--db"), "of which the database has as environment"),
+        ("environment", ("prune", "--older-days", "1", "--db"), None),  # the environment is not read
+        ("arguments", ("triage", "--db"), "of which the database has as arguments"),
+        ("status", ("show", "--db"), "status 'wonderful'"),
+        ("status", ("gate", "--baseline", "absent.txt", "--db"), "status 'wonderful'"),
+        ("status", ("history", CASES[1].case_id, "--db"), f"the record of {re.escape(CASES[1].case_id)} in run one"),
+        ("status", ("history", "--flaky", "--db"), None),  # no other case has anything of it
+        ("extra", ("history", CASES[0].case_id, "--db"), "JSONDecodeError"),
+        ("extra", ("export", "{folder}/out.jsonl", "--db"), "the record of"),
+    ],
+)
+def test_what_no_sweep_has_written_is_named(foreign: Path, name: str, words: tuple[str, ...], message: str | None):
+    given = [word.replace("{folder}", str(foreign)) for word in words]
+    if message is None:
+        run(*given, foreign / f"{name}.db")
+        return
+    with pytest.raises(UsageError, match=message):
+        run(*given, foreign / f"{name}.db")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("prune", "--older-days", "99999999"), ("triage", "--days", "99999999999"), ("prune", "--older-days", "0")],
+)
+def test_days_that_no_date_has_are_refused(foreign: Path, words: tuple[str, ...]):
+    run(*words, "--db", foreign / "extra.db", expect=(2,))
+
+
+def test_a_file_and_a_database_that_are_taken_for_each_other_are_told_apart(foreign: Path, tmp_path: Path):
+    with pytest.raises(UsageError, match=r"torch-oracle push .*extra\.db DATABASE"):
+        commands.import_(foreign / "extra.db", db=str(tmp_path / "x.db"))
+    (tmp_path / "run.jsonl").write_text("{}")
+    with pytest.raises(UsageError, match=r"torch-oracle import .*run\.jsonl --db x\.db"):
+        run("push", tmp_path / "run.jsonl", "x.db")
