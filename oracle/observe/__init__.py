@@ -374,10 +374,9 @@ def _tangent_like(tensor: torch.Tensor, generator: torch.Generator) -> torch.Ten
     if tensor.layout is not torch.strided or tensor.is_nested or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return torch.ones_like(tensor.detach())
     shape = (*tensor.shape, 2) if tensor.is_complex() else tuple(tensor.shape)
-    quarters = torch.randint(1, 9, shape, generator=generator) * (
-        torch.randint(0, 2, shape, generator=generator) * 2 - 1
-    )
-    drawn = quarters.to(torch.float32) / 4
+    quarters = torch.randint(1, 9, shape, generator=generator, dtype=torch.float32)
+    signs = torch.randint(0, 2, shape, generator=generator, dtype=torch.float32)
+    drawn = quarters.mul_(signs.sub_(0.5).mul_(0.5))
     if tensor.is_complex():
         drawn = torch.view_as_complex(drawn)
     return drawn.to(dtype=tensor.dtype, device=tensor.device)

@@ -37,6 +37,7 @@ _NO_OPERAND, _ANY, _ZERO = 0, 1, 2  # source of a result that is no operand, one
 _CORNER = 16  # elements tried along a dimension of a pointwise operator
 _MOST_PLACED = 1 << 18  # with more operand elements, the sources of results are not searched
 _LARGE = 1 << 20  # with more operand elements, only the most important facts are found
+_CHUNK = 1 << 16  # elements that operations on large tensors take at a time
 _FEW = 8  # with fewer result elements, sums may be exact by chance
 _LARGEST_INTEGER = 3  # of integer stand-ins
 _LARGE_LITERAL = 2.0**10
@@ -92,18 +93,21 @@ def facts_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kernel
     return _FACTS[key]
 
 
-def own_errors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> list[Tensor | None]:
+def own_errors(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, *, is_own: bool = False
+) -> list[Tensor | None]:
     """For each float result, its kernel's errors against float64, with errors of at most an epsilon set to 0.
 
     None for a complex result, and for one without larger errors. Errors of float64 kernels are taken to be those of float32 on
     the same operands, scaled to float64. `result` is the operator's result for these arguments, which do not change.
+    With `is_own` it is what the kernel gave for them, unchanged, and the kernel need not run in their dtype once more.
     """
     floats = [leaf for leaf in tree_leaves(result) if is_plain_float(leaf)]
     leaves, spec = tree_flatten((args, kwargs))
     trial = _Trial(func, leaves, spec)
     if not trial.floats or trial.written or torch.Tag.nondeterministic_seeded in func.tags:
         return [None] * len(floats)
-    narrow, wide = trial.on_operands()
+    narrow, wide = trial.on_operands(floats if is_own and not trial.narrower and trial.has_dense_operands() else None)
     if narrow is None or wide is None or not len(narrow) == len(wide) == len(floats):
         return [None] * len(floats)
     errors: list[Tensor | None] = []
@@ -111,11 +115,32 @@ def own_errors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result:
         if out.is_complex() or out.shape != its.shape or out.dtype not in ARITHMETIC_FLOATS:
             errors.append(None)
             continue
-        error = (mine.double() - its).abs().nan_to_num(0.0, 0.0, 0.0)
-        eps = torch.finfo(mine.dtype).eps
-        error = torch.where(error > eps * its.abs(), error, 0.0) * (torch.finfo(out.dtype).eps / eps)
-        errors.append(error.to(out.dtype) if bool(error.any()) else None)
+        errors.append(_errors_above_epsilon(mine, its, out.dtype))
     return errors
+
+
+def _errors_above_epsilon(mine: Tensor, its: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """Distances of `mine` from `its`, which is in float64; 0 where they are at most an epsilon. None if all are."""
+    eps = torch.finfo(mine.dtype).eps
+    errors, has_any = torch.empty_like(mine, dtype=dtype), False
+    for narrow, wide, found in in_chunks(mine, its, errors):
+        error = torch.sub(wide, narrow).abs_().nan_to_num_(0.0, 0.0, 0.0)
+        is_larger = error > wide.abs().mul_(eps)
+        has_any = has_any or bool(is_larger.any())
+        found.copy_(error.mul_(is_larger).mul_(torch.finfo(dtype).eps / eps))
+    return errors if has_any else None
+
+
+def in_chunks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Large tensors of the same dense strides as flat chunks in the order of their memory, which fit the cache; others whole."""
+    first = tensors[0]
+    is_dense = torch.ops.aten.is_non_overlapping_and_dense(first)
+    if first.numel() <= _CHUNK or not is_dense or any(one.stride() != first.stride() for one in tensors):
+        yield tensors
+        return
+    flat = [one.as_strided((one.numel(),), (1,), one.storage_offset()) for one in tensors]
+    for start in range(0, first.numel(), _CHUNK):
+        yield tuple(one[start : start + _CHUNK] for one in flat)
 
 
 def _corner(leaf: Tensor) -> Tensor:
@@ -153,6 +178,7 @@ class _Trial:
         self.written = [at for name in written for at in tree_leaves(given.get(name)) if isinstance(at, int)]
         self.undeclared: frozenset[int] = frozenset()
         self.literal = _rounded
+        self.watches_writes = True  # finds arguments that the kernel changes although its schema does not say so
         self.is_large = sum(leaves[at].numel() for at in self.floats) > _LARGE
 
     def facts(self) -> KernelFacts:
@@ -166,7 +192,7 @@ class _Trial:
             return KernelFacts(
                 exact=tuple(exact),
                 is_ring=is_ring,
-                has_domain=True,
+                has_domain=not is_ring,  # sums and products are defined everywhere
                 undeclared_writes=self.undeclared,
                 terms=self._terms(is_ring=is_ring),
             )
@@ -195,9 +221,12 @@ class _Trial:
             value = real.to("cpu", torch.float64).contiguous()
             chance = torch.rand(value.shape, generator=generator, dtype=torch.float64)
             mantissa, exponent = torch.frexp(value)
-            value = torch.ldexp(mantissa, exponent.clamp(-8, 8)) * (1 - spread * chance)
-            value = torch.where(value.isfinite() & (value != 0), value, 0.01 + chance / 2)
-            made.append(self._like(leaf, value * scale * (first if count == 0 else 1.0)))
+            number = torch.ldexp(mantissa, exponent.clamp_(-8, 8)).mul_((chance * -spread).add_(1.0))
+            is_number = value.isfinite().logical_and_(value != 0)
+            if not bool(is_number.all()):
+                number = torch.where(is_number, number, chance.div_(2.0).add_(0.01))
+            factor = scale * (first if count == 0 else 1.0)
+            made.append(self._like(leaf, number if factor == 1.0 else number.mul_(factor)))
         return made
 
     def _integers(self, seed: int = 0, sign: float | None = None) -> list[Tensor]:
@@ -216,11 +245,22 @@ class _Trial:
         value = torch.view_as_complex(value.double().contiguous()) if leaf.is_complex() else value
         return value.to(leaf.device, self.narrower.get(leaf.dtype, leaf.dtype))
 
-    def on_operands(self) -> tuple[list[Tensor] | None, list[Tensor] | None]:
-        """Results on the call's own operands and literals, in their dtype (or the narrower one) and in float64."""
-        self.literal = _unchanged
+    def has_dense_operands(self) -> bool:
+        """Whether copies of the float operands have their strides, so that the kernel does the same with them."""
+        return all(
+            leaf.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(leaf)
+            for leaf in (self.leaves[at] for at in self.floats)
+        )
+
+    def on_operands(self, known: list[Tensor] | None = None) -> tuple[list[Tensor] | None, list[Tensor] | None]:
+        """Results on the call's own operands and literals, in their dtype (or the narrower one) and in float64.
+
+        `known`: the results in their dtype.
+        """
+        self.literal, self.watches_writes = _unchanged, False
         operands = [self.leaves[at].detach() for at in self.floats]
-        return self._both([operand.to(self.narrower.get(operand.dtype, operand.dtype)) for operand in operands])
+        known = None if known is None else [leaf if leaf.dtype in _COMPUTE else leaf.float() for leaf in known]
+        return self._both([operand.to(self.narrower.get(operand.dtype, operand.dtype)) for operand in operands], known)
 
     # -- runs
 
@@ -229,10 +269,10 @@ class _Trial:
     ) -> list[Tensor] | None:
         """The float results on these numbers, mutated arguments first; None if the kernel raises. `dtypes` maps each dtype."""
         dtypes = dtypes or (lambda dtype: self.narrower.get(dtype, dtype))
-        leaves = [self._literal(leaf, dtypes) for leaf in self.leaves]
+        leaves: list[Any] = [None if is_plain_float(leaf) else self._literal(leaf, dtypes) for leaf in self.leaves]
         for at, number in zip(self.floats, numbers, strict=True):
-            leaves[at] = number.to(dtypes(self.leaves[at].dtype)).clone()
-        before = [leaves[at].clone() for at in self.floats]
+            leaves[at] = number.to(dtypes(self.leaves[at].dtype), copy=True)
+        before = [leaves[at].clone() for at in self.floats if self.watches_writes]
         args, kwargs = tree_unflatten(leaves, self.spec)
         try:
             result = self.func(*args, **kwargs)
@@ -240,7 +280,7 @@ class _Trial:
             return None
         self.undeclared |= {
             at
-            for at, old in zip(self.floats, before, strict=True)
+            for at, old in zip(self.floats if self.watches_writes else (), before, strict=True)
             if at not in self.written and not torch.equal(bytes_of(old), bytes_of(leaves[at]))
         }
         found = {id(leaf): leaf for leaf in [*(leaves[at] for at in self.written), *tree_leaves(result)]}
@@ -254,8 +294,10 @@ class _Trial:
             return dtypes(leaf)
         return self.literal(leaf) if isinstance(leaf, float) else leaf
 
-    def _both(self, numbers: Sequence[Tensor]) -> tuple[list[Tensor] | None, list[Tensor] | None]:
-        narrow = self._run(numbers)
+    def _both(
+        self, numbers: Sequence[Tensor], known: list[Tensor] | None = None
+    ) -> tuple[list[Tensor] | None, list[Tensor] | None]:
+        narrow = self._run(numbers) if known is None else known
         if narrow is None:
             return None, None
         default = torch.get_default_dtype()
@@ -293,6 +335,8 @@ class _Trial:
 
     def _of_exact(self, exact: list[bool]) -> KernelFacts:
         """Facts of an exact operator: whether values decide which operand elements its results come from."""
+        if not 0 < sum(self.leaves[at].numel() for at in self.floats) <= _MOST_PLACED:
+            return KernelFacts(exact=tuple(exact), undeclared_writes=self.undeclared)
         self.narrower = {
             dtype: _single(dtype) for dtype in _FLOATS
         }  # precise enough that a stand-in's numbers all differ
@@ -327,8 +371,6 @@ class _Trial:
 
     def _places(self, numbers: Sequence[Tensor]) -> Tensor | None:
         """For each result element, the operand element equal to it, counted from 3, or minus that if it is its negative."""
-        if not 0 < sum(number.numel() for number in numbers) <= _MOST_PLACED:
-            return None
         results = self._run(numbers, _single)
         if results is None:
             return None

@@ -12,6 +12,7 @@ exact inputs never flips. Running an operator's kernel shows whether it rounds, 
 from __future__ import annotations
 
 import math
+import operator
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -22,11 +23,12 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from oracle.dtypes import ARITHMETIC_COMPLEX, ARITHMETIC_FLOATS, SIGNED_FLOAT8
 from oracle.reruns.composite import call_parts, is_composite
-from oracle.reruns.kernel_facts import KernelFacts, facts_of, is_plain_float, own_errors
+from oracle.reruns.kernel_facts import KernelFacts, facts_of, in_chunks, is_plain_float, own_errors
 from oracle.reruns.overflows import (
     LINEAR_SUMS,
     MAGNITUDES,
     OF_ROWS,
+    largest_magnitude,
     with_open_magnitudes,
     with_open_overflows,
     with_open_parameter_gradients,
@@ -44,6 +46,7 @@ _BACKWARD_OF_NORM = re.compile("native_[a-z]+_norm_backward")  # of batches, lay
 # With p=inf it is exact, and must stay so: its backward looks for the difference that is equal to the distance.
 _DISTANCE = "_cdist_forward"
 _MADE_UNINITIALIZED = ("empty", "new_empty")  # prefixes of operators that return uninitialized memory
+_CORNER = 4  # elements along each dimension that are looked at before all are
 _FREE_TERMS = 16  # a sum of so few terms is within one epsilon in any order
 _ERRORS = 4.0  # an error of the kernel that is larger than an epsilon is multiplied by this to perturb the result
 
@@ -126,8 +129,11 @@ class RoundingNoise(TorchDispatchMode):
         self._flips_zeros = False
         self._parts_largest = kind.is_linear_sum or bool(facts.undeclared_writes)
         moved_args, moved_kwargs = self._with_moved_inputs(args, kwargs, kind, facts)
-        result = _inside_domain(func, (args, kwargs), (moved_args, moved_kwargs), kind, facts)
-        errors = self._errors_of(func, moved_args, moved_kwargs, result) if self.scale and not kind.written else []
+        result, is_own = _inside_domain(func, (args, kwargs), (moved_args, moved_kwargs), kind, facts)
+        errors: list[torch.Tensor | None] = []
+        if self.scale and not kind.written:
+            is_own &= not facts.undeclared_writes
+            errors = self._errors_of(func, moved_args, moved_kwargs, result, is_own=is_own)
         if self.scale:
             result = _with_open_elements(func, args, kwargs, moved_args, kind, facts, result)
         self._flips_zeros, self._parts_largest = kind.accumulates, False
@@ -194,26 +200,30 @@ class RoundingNoise(TorchDispatchMode):
         return tree_unflatten(leaves, spec)
 
     def _errors_of(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, *, is_own: bool
     ) -> list[torch.Tensor | None]:
         """For each float result, the kernel's errors against float64; None if no error is larger than an epsilon.
 
         Errors are larger where intermediate values are larger than the result: `log(1 + x)` has the rounding error of 1.
+        `is_own`: the result is what the kernel gives for these arguments.
         """
-        found = own_errors(func, args, kwargs, result)
-        return [None if error is None else error * self.scale for error in found]
+        found = own_errors(func, args, kwargs, result, is_own=is_own)
+        return found if self.scale == 1.0 else [None if error is None else error * self.scale for error in found]
 
     def _moved_by_errors(self, moved: torch.Tensor, out: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
         """The perturbed result, moved by a few times the kernel's error as well.
 
         Under even seeds, elements that are no larger than that become 0.
         """
-        shift = torch.empty_like(out).uniform_(-1.0, 1.0, generator=self._generator(out.device))
-        unit = _ERRORS * error
-        shift = shift * unit
-        if self.seed % 2 == 0:
-            shift = torch.where(out.abs() <= unit, -moved, shift)
-        return _put(out, torch.where(out.isfinite() & (unit > 0), moved + shift, moved), is_written=False)
+        shifted = torch.empty_like(out)
+        for here, before, found, its_error in in_chunks(shifted, moved, out, error):
+            unit = _ERRORS * its_error
+            here.uniform_(-1.0, 1.0, generator=self._generator(out.device)).mul_(unit).add_(before)
+            if self.seed % 2 == 0:
+                here.masked_fill_(found.abs() <= unit, 0.0)
+            is_closed = found.isfinite().logical_and_(unit > 0).logical_not_()
+            torch.where(is_closed, before, here, out=here)
+        return _put(out, shifted, is_written=False)
 
     def _with_open_zeros(self, result: Any, kind: _OpKind) -> Any:
         """The result of an exact sum, with random signs of zeros. A result written in place is not changed."""
@@ -332,14 +342,22 @@ class RoundingNoise(TorchDispatchMode):
             return torch.view_as_complex(self._moved_dense(torch.view_as_real(tensor)))
         info = torch.finfo(tensor.dtype)
         wide = tensor.float() if tensor.dtype in SIGNED_FLOAT8 else tensor
-        shift = torch.empty_like(wide).uniform_(-1.0, 1.0, generator=self._generator(tensor.device))
-        # x + x*shift rounds without bias.
-        moved = torch.addcmul(wide, wide, shift.mul_(info.eps * self.scale * self._factor))
+        unit = info.eps * self.scale * self._factor
         # Infinities and NaN stay. Finite numbers stay finite and do not make the operator overflow: masks are made as
         # (1 - mask) * finfo.min, and a number just below that would be -inf. `limit` is positive for every eps: loud noise of a
         # long sum in bfloat16 is as large as the value. float8 needs no room, since only conversions read it.
         room = 0.0 if tensor.dtype in SIGNED_FLOAT8 else 8.0 * info.eps * max(1.0, self.scale * self._factor)
         limit = info.max / (1.0 + room)
+        shift = torch.empty_like(wide)
+        is_ordinary = unit < 0.5 and largest_magnitude(wide) < limit / (1.0 + 2.0 * unit)  # there is no NaN either
+        if is_ordinary and not (self._flips_zeros and bool((wide == 0).any())):
+            for given, moved in in_chunks(wide, shift):
+                moved.uniform_(-1.0, 1.0, generator=self._generator(tensor.device)).mul_(unit)
+                torch.addcmul(given, given, moved, out=moved)
+                torch.copysign(moved, given, out=moved)  # -0.0 + 0.0 is 0.0
+            return shift.to(tensor.dtype)
+        shift.uniform_(-1.0, 1.0, generator=self._generator(tensor.device)).mul_(unit)
+        moved = torch.addcmul(wide, wide, shift)  # x + x*shift rounds without bias
         # Otherwise the largest number and its negative would both be clamped, and add up to exactly 0.
         if self._parts_largest:
             moved = torch.where(moved.abs() > limit, torch.copysign(limit * (1.0 - shift.abs()), wide), moved)
@@ -389,30 +407,37 @@ def _inside(moved: torch.Tensor, out: torch.Tensor, facts: KernelFacts) -> torch
     return _put(moved, inside, is_written=False)
 
 
-def _inside_domain(func: Any, operands: Any, moved_operands: Any, kind: _OpKind, facts: KernelFacts) -> Any:
+def _inside_domain(
+    func: Any, operands: Any, moved_operands: Any, kind: _OpKind, facts: KernelFacts
+) -> tuple[Any, bool]:
     """The result for perturbed operands, or for the operands themselves where perturbing them leaves the operator's domain.
+
+    Also returns whether the whole result is the one for perturbed operands.
 
     They have left it where a result becomes NaN, or a number instead of NaN or an infinity, unless that is an overflow: then the
     result was, or would be, near the largest number.
     """
     args, kwargs = moved_operands
     if kind.written or not facts.has_domain or not kind.is_aten:
-        return func(*args, **kwargs)
+        return func(*args, **kwargs), True
     plain = func(*operands[0], **operands[1])
     try:
         moved = func(*args, **kwargs)
     except RuntimeError:
-        return plain
+        return plain, False
 
     def chosen(mine: Any, its: Any) -> Any:
         if not _is_movable(mine) or mine.shape != its.shape or mine.dtype in SIGNED_FLOAT8:
+            return mine
+        if not mine.is_complex() and math.isfinite(largest_magnitude(mine)) and math.isfinite(largest_magnitude(its)):
             return mine
         has_overflowed = torch.where(its.isfinite(), its, mine).abs() > torch.finfo(mine.dtype).max / 64
         has_left = (mine.isfinite() != its.isfinite()) & ~(has_overflowed & ~mine.isnan() & ~its.isnan())
         has_left |= mine.isnan() != its.isnan()
         return _put(mine, torch.where(has_left, its, mine), is_written=False) if bool(has_left.any()) else mine
 
-    return tree_map(chosen, moved, plain)
+    found = tree_map(chosen, moved, plain)
+    return found, all(map(operator.is_, tree_leaves(found), tree_leaves(moved)))
 
 
 def _put(out: torch.Tensor, value: torch.Tensor, is_written: bool) -> torch.Tensor:
@@ -545,6 +570,9 @@ def _is_small_integer_arithmetic(values: Any) -> bool:
             else:
                 eps = max(eps, torch.finfo(leaf.dtype).eps)
             if leaf.numel():
+                corner = leaf[tuple(slice(_CORNER) for _ in leaf.shape)]  # mostly shows a fraction
+                if not bool((corner == corner.trunc()).all()):
+                    return False
                 if not bool((leaf == leaf.trunc()).all()):
                     return False
                 bound *= max(1.0, float(leaf.abs().max()))

@@ -229,6 +229,14 @@ def _is_of(value: Any, dtype: torch.dtype) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype is dtype
 
 
+def largest_magnitude(tensor: torch.Tensor) -> float:
+    """The largest magnitude of a real tensor: infinite or NaN if an element is, and 0 for no elements."""
+    if not tensor.numel():
+        return 0.0
+    low, high = tensor.aminmax()
+    return max(abs(low.item()), abs(high.item()))
+
+
 def _can_overflow(leaves: list[Any], limit: float) -> bool:
     """Whether a bound of the sum, the largest finite term times the number of elements, exceeds the limit."""
     bound, count = 1.0, 1
@@ -236,7 +244,9 @@ def _can_overflow(leaves: list[Any], limit: float) -> bool:
         if isinstance(leaf, torch.Tensor) and leaf.numel() and leaf.layout is torch.strided:
             if not leaf.dtype.is_floating_point:
                 continue
-            largest = leaf.detach().abs().nan_to_num(0.0, 0.0, 0.0).max().item()
+            largest = largest_magnitude(leaf.detach())
+            if not math.isfinite(largest):
+                largest = leaf.detach().abs().nan_to_num(0.0, 0.0, 0.0).max().item()
             bound, count = bound * max(1.0, largest), max(count, leaf.numel())
         elif isinstance(leaf, (int, float)) and not isinstance(leaf, bool) and math.isfinite(leaf):
             bound *= max(1.0, abs(float(leaf)))

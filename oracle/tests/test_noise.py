@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from oracle.program.clone import bytes_of
 from oracle.reruns.noise import RoundingNoise
 
 torch.manual_seed(0)
@@ -593,3 +595,39 @@ def test_what_is_left_of_a_logarithm_of_a_sum_may_be_nothing(dtype: torch.dtype)
 def test_an_almost_certain_class_is_moved_below_zero_only() -> None:
     x = torch.tensor([0.0, -80.0], dtype=torch.float64)
     assert all(noisy(lambda: torch.log_softmax(x, 0), seed)[0].item() <= 0.0 for seed in range(8))
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "other"),
+    [
+        ("kernel_facts", "_CHUNK", 16),
+        ("noise", "largest_magnitude", lambda tensor: math.inf),
+        ("kernel_facts", "_Trial.has_dense_operands", lambda trial: False),
+    ],
+)
+def test_shortcuts_for_large_tensors_give_the_same_noise(
+    where: str, name: str, other: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.randn(12, 10, generator=torch.Generator().manual_seed(0))
+    x[0, :3], x[1, :3] = 0.0, -0.0
+
+    def program(special: float) -> list[torch.Tensor]:
+        y = x.clone()
+        y[2, 2] = special
+        leaf = y.t().requires_grad_()
+        shares = torch.softmax(leaf * 3, 0)
+        (shares * torch.log1p(leaf.abs()).cumsum(1) + (leaf - y.t().cumsum(0))).sum().backward()
+        assert leaf.grad is not None
+        return [shares.detach(), leaf.grad]
+
+    def runs() -> list[torch.Tensor]:
+        return [
+            bytes_of(found)
+            for special in (1.0, math.inf)
+            for seed, scale in ((0, 1.0), (1, 1.0), (2, 8.0))
+            for found in noisy(lambda special=special: program(special), seed, scale)
+        ]
+
+    expected = runs()
+    monkeypatch.setattr(f"oracle.reruns.{where}.{name}", other)
+    assert [torch.equal(*pair) for pair in zip(expected, runs(), strict=True)] == [True] * 12
