@@ -131,7 +131,7 @@ class EagerState:
         progress("eager again")
         again = self.instance()
         with uninitialized_memory(LARGE):
-            self.second = self._timed(lambda: observe(again))
+            self.second = self._timed(lambda: observe(again, like=self.first))
         _restored(before)
         policy = instance.program.policy
         if policy.is_random is not None:
@@ -224,7 +224,7 @@ class EagerState:
             progress("noise")
             instance = self.instance()
             around_call = functools.partial(RoundingNoise, 0, scale=0.0)
-            self.still = self._timed(lambda: observe(instance, around_call=around_call))
+            self.still = self._timed(lambda: observe(instance, around_call=around_call, like=self.first))
             _restored(before)
         return self.still
 
@@ -233,7 +233,7 @@ class EagerState:
         if name not in self.other_kernels:
             progress("other kernels")
             instance = self.instance()
-            self.other_kernels[name] = self._timed(lambda: observe(instance, around_call=OTHERS[name]))
+            self.other_kernels[name] = self._timed(lambda: observe(instance, around_call=OTHERS[name], like=self.first))
             _restored(before)
         return self.other_kernels[name]
 
@@ -242,7 +242,7 @@ class EagerState:
         for seed in range(count):
             instance = self.instance()
             around_call = functools.partial(RoundingNoise, seed, scale=scale)
-            run = self._timed(functools.partial(observe, instance, around_call=around_call))
+            run = self._timed(functools.partial(observe, instance, around_call=around_call, like=self.first))
             runs.append(run)
             _restored(before)
             if isinstance(run, Raised) and isinstance(
@@ -291,6 +291,8 @@ def _leaves_are_equal(one: Leaf, other: Leaf) -> bool:
         return bool(a == b) if not isinstance(a, torch.Tensor) and not isinstance(b, torch.Tensor) else False
     if a.shape != b.shape or a.dtype != b.dtype or a.layout is not torch.strided or a.is_nested or a.is_quantized:
         return False
+    if a is b:
+        return True
     wide = torch.complex128 if a.is_complex() else torch.float64 if a.is_floating_point() else a.dtype
     a, b = a.to(wide), b.to(wide)
     return bool(((a == b) | ((a != a) & (b != b))).all())
@@ -527,7 +529,7 @@ class _SubjectCase:
         config = {**instance.program.config, **more_config}
         compile_target = functools.partial(self._compiled, instance)
         with configured(config), uninitialized_memory(LARGE):  # elements that it never writes show
-            return observe(instance, compile_target=compile_target)
+            return observe(instance, compile_target=compile_target, like=self._eager.first)
 
     def _compiled(self, instance: Instance, target: Callable[..., Any]) -> Callable[..., Any]:
         args, kwargs, _ = instance.arguments(*clone_tree(instance.inputs(0)))

@@ -18,6 +18,8 @@ READABLE = INTEGERS | {*TABLE, torch.bool}
 
 def is_identical(left: Tensor, right: Tensor) -> bool:
     """Whether two plain strided tensors of one shape and dtype have the same bits, NaN payloads included."""
+    if left is right:  # a copy that runs share (oracle.observe.copies)
+        return True
     if left.dtype is torch.bool:
         return torch.equal(left, right)
     return torch.equal(bits_of(left), bits_of(right))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from oracle.judge.findings import SECTIONS, Section
-from oracle.observe.outcome import CallObservation, ExceptionFacts, Leaf, Outcome, Raised, Returned
+from oracle.observe.outcome import ExceptionFacts, Leaf, Outcome, Raised, calls_of
 from oracle.program import ComparePolicy
 
 Place = tuple[int, Section, str]  # identifies a leaf: number of the call, section, path
@@ -121,11 +121,6 @@ class LeavesOfRuns:
 def no_leaves() -> LeavesOfRuns:
     """No further runs: elements must be close to eager's."""
     return LeavesOfRuns(Runs())
-
-
-def calls_of(outcome: Outcome) -> tuple[CallObservation, ...]:
-    """The calls that returned."""
-    return outcome.calls if isinstance(outcome, (Returned, Raised)) else ()
 
 
 def _leaves_by_key(outcome: Outcome, digests: Sequence[str] | None) -> dict[tuple[int, str, str], Leaf]:

@@ -26,13 +26,23 @@ from typing_extensions import assert_never
 from oracle.judge.alias import compare_aliases, compare_strides
 from oracle.judge.distribution import compare_distribution, compare_masks
 from oracle.judge.endings import Ending, compare_endings, crash_symptom, ending_text, exception_text, rounded_ending
-from oracle.judge.evidence import Evidence, LeavesOfRuns, Place, Runs, calls_of, no_leaves
+from oracle.judge.evidence import Evidence, LeavesOfRuns, Place, Runs, no_leaves
 from oracle.judge.findings import GRADIENTS, OUTPUTS, SECTIONS, Finding, FindingsBuilder, Severity
 from oracle.judge.leaves import LeafPair, compare_pair, is_undefined, pair_leaves
 from oracle.judge.rounded import is_rounded_exception
 from oracle.judge.symmetry import align_tied_gradients, check_invariant, explain_indices, rule_of
 from oracle.observe import SECOND
-from oracle.observe.outcome import CallObservation, Crashed, Leaf, Outcome, OutOfMemory, Raised, Returned, TimedOut
+from oracle.observe.outcome import (
+    CallObservation,
+    Crashed,
+    Leaf,
+    Outcome,
+    OutOfMemory,
+    Raised,
+    Returned,
+    TimedOut,
+    calls_of,
+)
 from oracle.program import ComparePolicy
 from oracle.verdict import Status, Verdict, WorstElement, added_by_dtype
 

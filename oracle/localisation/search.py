@@ -19,7 +19,6 @@ from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.hygiene import snapshot
 from oracle.in_fork import settle_in_fork
 from oracle.isolate.forked import ChildDiedError, ChildLateError, in_child
-from oracle.judge.evidence import calls_of
 from oracle.judge.later_calls import plainer_plans
 from oracle.localisation.culprit import Culprit, find_culprit
 from oracle.localisation.ladder import ladder_of, second_opinion
@@ -27,6 +26,7 @@ from oracle.localisation.parts import Part, without
 from oracle.localisation.report import Localisation, RungRow
 from oracle.localisation.steps.passes import BACKENDS, Step, first_wrong_step
 from oracle.localisation.values.first_wrong import WrongValue, first_wrong_value
+from oracle.observe.outcome import calls_of
 from oracle.program import Call
 from oracle.program.build import Instance
 from oracle.reruns.other_kernels import OTHERS

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from oracle.hygiene import rng_digest, seed_everything
+from oracle.observe.copies import Copies
 from oracle.observe.flatten import RawLeaf, flatten
 from oracle.observe.outcome import (
     BEFORE_BACKWARD,
@@ -30,6 +31,7 @@ from oracle.observe.outcome import (
     Raised,
     Returned,
     TensorFacts,
+    calls_of,
 )
 from oracle.program import Call
 from oracle.program.build import PROGRAM_MODULE, Instance
@@ -52,15 +54,18 @@ def observe(
     around_call: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
     seed_offset: int = 0,
     leaves_out: Callable[[torch.Tensor], bool] | None = None,
+    like: Outcome | None = None,
 ) -> Outcome:
     """Run the whole call plan of a fresh instance.
 
     `compile_target` compiles the function or module; without it, it is called as it is (eager). `prepare_inputs` maps fresh
     arguments (to widen them). `around_call` is a context for the call and its backward. `seed_offset` is added to the seed of
     every call, and to the seeds that the program itself passes to `torch.manual_seed`. Tensors for which `leaves_out` is true
-    are not recorded.
+    are not recorded. Large tensors with the bits that an earlier run `like`, or the call before, had in the same place share
+    its copy.
     """
-    run = _Run(instance, prepare_inputs, around_call, seed_offset, leaves_out)
+    copies = Copies(calls_of(like))
+    run = _Run(instance, prepare_inputs, around_call, seed_offset, leaves_out, copies)
     try:
         called = compile_target(instance.target) if compile_target is not None else instance.target
         for number, plan in enumerate(instance.program.calls):
@@ -99,6 +104,7 @@ class _Run:
     around_call: Callable[[], contextlib.AbstractContextManager[Any]]
     seed_offset: int
     leaves_out: Callable[[torch.Tensor], bool] | None
+    copies: Copies
     number: int = 0
     phase: str = "compile"
     observed: CallObservation = field(init=False)  # of the last call
@@ -130,7 +136,8 @@ class _Run:
         state = list(_state(instance))
         after_inputs = _named(args, kwargs, inputs if is_derived else None)
         seen_outputs, seen_inputs, seen_state = (
-            tuple(map(_leaf, _without(found, self.leaves_out))) for found in (outputs, after_inputs, state)
+            self._seen(section, _without(found, self.leaves_out))
+            for section, found in (("outputs", outputs), ("inputs_after", after_inputs), ("module_state", state))
         )
         aliases = _alias_graph([*named_inputs, *outputs, *state])
         if self.leaves_out is None:
@@ -162,7 +169,7 @@ class _Run:
                 found = _gradients_of(leaves.sources)
             _synchronize(self.instance.device)
             seconds = time.perf_counter() - started
-        gradients = tuple(map(_leaf, found))
+        gradients = self._seen("gradients", found)
         self._keep(found, gradients)
         self.observed = replace(
             self.observed,
@@ -170,6 +177,10 @@ class _Run:
             rng_digest=_with_backward(self.observed.rng_digest, rng_digest()),
             seconds=self.observed.seconds + seconds,
         )
+
+    def _seen(self, section: str, found: list[RawLeaf]) -> tuple[Leaf, ...]:
+        """The leaves of one section of the current call, with copies of the tensors."""
+        return tuple(_leaf(raw, self.copies.of(raw.value, self.number, section, raw.path)) for raw in found)
 
     def _keep(self, found: list[RawLeaf], seen: tuple[Leaf, ...]) -> None:
         """Keep results of every call but the last, to see whether later calls overwrite them."""
@@ -216,16 +227,9 @@ def _without(leaves: list[RawLeaf], leaves_out: Callable[[torch.Tensor], bool] |
     return [leaf for leaf in leaves if not (isinstance(leaf.value, torch.Tensor) and leaves_out(leaf.value))]
 
 
-def _leaf(raw: RawLeaf) -> Leaf:
-    value = raw.value
-    if isinstance(value, torch.Tensor):
-        return Leaf(path=raw.path, value=_copy(value), facts=tensor_facts(value))
-    return Leaf(path=raw.path, value=value, facts=None)
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    with torch.no_grad():
-        return tensor.detach().clone()
+def _leaf(raw: RawLeaf, value: Any) -> Leaf:
+    is_tensor = isinstance(raw.value, torch.Tensor)
+    return Leaf(path=raw.path, value=value, facts=tensor_facts(raw.value) if is_tensor else None)
 
 
 def tensor_facts(tensor: torch.Tensor) -> TensorFacts:

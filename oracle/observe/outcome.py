@@ -135,3 +135,8 @@ class OutOfMemory:
 
 
 Outcome = Returned | Raised | Crashed | TimedOut | OutOfMemory
+
+
+def calls_of(outcome: Outcome | None) -> tuple[CallObservation, ...]:
+    """The calls that returned."""
+    return outcome.calls if isinstance(outcome, (Returned, Raised)) else ()

@@ -13,10 +13,10 @@ import torch
 
 from oracle.case import EagerState, draws_numbers
 from oracle.hygiene import snapshot
-from oracle.judge.evidence import Evidence, Promises, Runs, calls_of
+from oracle.judge.evidence import Evidence, Promises, Runs
 from oracle.judge.findings import SECTIONS
 from oracle.judge.judging import judge
-from oracle.observe.outcome import CallObservation, Leaf, Outcome, Raised, Returned
+from oracle.observe.outcome import CallObservation, Leaf, Outcome, Raised, Returned, calls_of
 from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
 from triage.advise.answers import Answer

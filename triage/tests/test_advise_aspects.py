@@ -13,10 +13,9 @@ from oracle.case import EagerState
 from oracle.errors import UsageError
 from oracle.explanation import Break
 from oracle.hygiene import snapshot
-from oracle.judge.evidence import calls_of
 from oracle.known.ledger import load_ledger
 from oracle.observe import observe
-from oracle.observe.outcome import Crashed, Outcome
+from oracle.observe.outcome import Crashed, Outcome, calls_of
 from oracle.program import Program, default_plan
 from oracle.program.build import instantiate
 from oracle.program.input_text import parse_call

@@ -1,0 +1,78 @@
+"""Observed tensors that are equal bit by bit share one copy, and no others do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from oracle.observe.copies import Copies
+from oracle.observe.outcome import AliasGraph, CallObservation, Leaf
+
+LARGE = torch.arange(1 << 14, dtype=torch.float32).reshape(128, 128)
+EMPTY = CallObservation(
+    structure="",
+    outputs=(),
+    inputs_after=(),
+    gradients=(),
+    module_state=(),
+    aliases=AliasGraph(),
+    rng_digest="",
+    seconds=0,
+)
+
+
+def with_one(change: str) -> torch.Tensor:
+    other = LARGE.clone()
+    if change == "the sign of a zero":
+        other[0, 0] = -0.0
+    elif change == "one element":
+        other[127, 127] += 1
+    elif change == "strides":
+        other = other.t().contiguous().t()
+    elif change == "dtype":
+        other = other.double()
+    return other
+
+
+def copy_of(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    seen = replace(EMPTY, gradients=(Leaf(path="grad", value=like, facts=None),))
+    return Copies([seen]).of(tensor, 0, "gradients", "grad")
+
+
+@pytest.mark.parametrize("change", ["the sign of a zero", "one element", "strides", "dtype"])
+def test_what_differs_is_copied(change: str) -> None:
+    tensor = with_one(change)
+    copied = copy_of(tensor, LARGE)
+    assert copied is not LARGE
+    assert copied is not tensor
+    assert copied.equal(tensor)
+    assert copied.stride() == tensor.stride()
+    assert copied.dtype == tensor.dtype
+
+
+def test_equal_bits_share_a_copy_nan_included() -> None:
+    nan = LARGE.clone()
+    nan[3, 4] = torch.nan
+    for tensor in (LARGE, nan, LARGE.t(), LARGE.bfloat16(), LARGE.long()):
+        assert copy_of(tensor.clone(), tensor) is tensor
+
+
+def test_a_later_call_shares_the_copy_of_an_earlier_one_until_the_tensor_changes() -> None:
+    copies, state = Copies(()), LARGE.clone()
+    seen = [copies.of(state, call, "module_state", "weight") for call in range(2)]
+    state.add_(1)
+    changed = copies.of(state, 2, "module_state", "weight")
+    assert seen[0] is seen[1]
+    assert seen[0] is not state
+    assert seen[0].equal(LARGE)
+    assert changed.equal(LARGE + 1)
+
+
+def test_a_parameter_is_copied_without_its_history() -> None:
+    parameter = torch.nn.Parameter(LARGE.clone())
+    copied = copy_of(parameter, LARGE)
+    assert copied is LARGE
+    assert type(copied) is torch.Tensor
+    assert not copied.requires_grad
