@@ -10,11 +10,13 @@ import json
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import typer
 from rich.console import Console
 
 from oracle.errors import UsageError
+from oracle.limits import check_positive
 from oracle.localisation.parts import EXPORT_KINDS, FRONT_KINDS, Part, parse_part
 from oracle.localisation.search import Questions, localise_program
 from oracle.localisation.steps.passes import BACKENDS
@@ -35,6 +37,7 @@ def check(
     calls: int,
     seed: int,
     dynamic: bool | None,
+    timeout: float,
     allow_effects: bool,
     db: str,
     as_json: bool,
@@ -44,16 +47,25 @@ def check(
     parts = [parse_part(text) for text in without]
     options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
     first, *others = split_names(subject) or [""]
-    with without_prints():
+    check_positive({"--timeout": timeout})
+    with without_prints(), Console(stderr=True).status("check: one run in eager") as status:
         asked = find_target(target, subject=first, db=db, options=options)
         subjects = [asked.subject, *(resolve(name) for name in others)]
         for spec in subjects:
             check_requirements(spec)
             _check_parts(spec, parts)
-        questions = Questions.about(lambda: instantiate(asked.program))
-        judged = {spec.name: questions.verdict_without(spec, parts) for spec in subjects}
+        status.update("check: two runs in eager")
+        questions = replace(Questions.about(lambda: instantiate(asked.program)), timeout_s=timeout)
+        judged: dict[str, tuple[Verdict, list[str]]] = {}
+        for number, spec in enumerate(subjects, start=1):
+            status.update(
+                f"check: {spec.name}, and eager in the ways that its verdict needs ({number} of {len(subjects)})"
+            )
+            judged[spec.name] = questions.verdict_without(spec, parts)
     verdicts = {name: verdict for name, (verdict, _) in judged.items()}
-    for name, (_, absent) in judged.items():
+    for name, (verdict, absent) in judged.items():
+        if verdict.status is Status.TIMEOUT:
+            sys.stderr.write(f"{name} was given {timeout:g} s of CPU time for the program: --timeout gives it more\n")
         if absent:
             sys.stderr.write(f"{name} does not use {', '.join(map(repr, absent))} for this program\n")
     if as_json:

@@ -150,6 +150,7 @@ def tables() -> dict[str, Callable[[], str]]:
         "report.scale": _report_table,
         "pytest.suite": _pytest_table,
         "judge.campaigns": _campaign_table,
+        "judge.costs": _costs_table,
         "judge.wrong": lambda: _battery_table("wrong_found"),
         "judge.right": lambda: _battery_table("right_passed"),
         "judge.dial": lambda: _dial_table("scaled"),
@@ -188,6 +189,26 @@ def _speed_table() -> str:
 
 def _in_percent(number: str) -> str:
     return f"{float(number):.1f} %" if number else ""
+
+
+def _costs_table() -> str:
+    """A row for each check of a large model, before and after it was made cheaper."""
+    lines = ["| model | parameters | mode | subject | CPU time | times the least | memory |"]
+    lines.append("| --- | ---: | --- | --- | ---: | ---: | ---: |")
+    before = {_of_model(row): row for row in rows_of("large-models-before.csv")}
+    for row in rows_of("large-models.csv"):
+        was = before.get(_of_model(row))
+        cells = [
+            f"{row[key]}{unit}" + (f" (was {was[key]})" if was else "")
+            for key, unit in (("cpu_s", " s"), ("ratio", ""), ("memory_ratio", ""))
+        ]
+        mode = f"{row['mode']}, {row['dtype']}"
+        lines.append(f"| {row['model']} | {row['millions']} M | {mode} | `{row['subject']}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _of_model(row: dict[str, str]) -> tuple[str, ...]:
+    return row["model"], row["millions"], row["mode"], row["subject"]
 
 
 def _report_table() -> str:

@@ -73,6 +73,13 @@ def test_a_difference_on_one_subject_outweighs_nothing_judged_on_another(capsys:
     assert capsys.readouterr().err == "nothing was judged: pass_due_to_skip: no graph (exit code 2)\n"
 
 
+def test_a_subject_that_takes_too_long_is_told_which_option_gives_it_more(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["check", model, "--inputs", "i64[4]", "--subject", "aot_eager", "--timeout", "0.001"]) == 1
+    assert "--timeout gives it more" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -84,6 +91,7 @@ def test_a_difference_on_one_subject_outweighs_nothing_judged_on_another(capsys:
         (["--inputs", "i64[4]", "--subject", "dynamo", "--without", "overload: aten.add"], "expected: export, whose"),
         (["--inputs", "i64[4]", "--subject", "export", "--without", "call: add"], "expected: torch.compile, whose"),
         (["--inputs", "i64[4]", "--subject", "inductr"], "did you mean inductor"),
+        (["--inputs", "i64[4]", "--timeout", "0"], "leave --timeout out for the default"),
         (["--inputs", "q8[4]"], "a tensor such as f32[4, 8]"),
         ([], "raises in eager: TypeError"),
     ],
