@@ -34,6 +34,7 @@ NATIVE_STATE_READERS: tuple[Any, ...] = (
 foreach_add_in_place: Any = torch._foreach_add_
 # Reads the number out of a tensor with one element. While a compiler captures, it returns the tensor.
 value_for_optimizer: Any = _get_value
+PROFILER_ENABLED: Any = torch.autograd._profiler_enabled
 _VARIABLE_FUNCTIONS: Any = getattr(torch._C, "_VariableFunctions")
 
 

@@ -7,6 +7,7 @@ rules.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 import traceback
@@ -33,6 +34,7 @@ from refimpl.capture.bytecode.errors import UnsupportedCode
 from refimpl.capture.bytecode.instructions import CANNOT_RAISE, Instruction, Op
 from refimpl.capture.config import config, settings_of
 from refimpl.capture.entry import Entry
+from refimpl.capture.graph_overrides import backend_override, settings_override
 from refimpl.capture.guards.filters import Filter
 from refimpl.capture.guards.torch_state import autocast_state, restore_autocast
 from refimpl.capture.interpreter.concrete import ConcreteDomain
@@ -385,15 +387,18 @@ class CapturedFunction:
         start_time, began, before = time.time(), time.perf_counter(), len(self.options.breaks)
         self._backend_seconds = 0.0
         segment, raised = None, None
+        self._number = next_compile_id()
+        changes = settings_override(self._number) if config.debug_dynamo_config_override else None
         try:
-            segment = self._made(frames)
+            with contextlib.nullcontext() if changes is None else config.patch(changes):
+                segment = self._made(frames)
         except Exception as error:
             raised = error
             raise
         finally:
             record_compilation_metrics(
                 CompilationMetrics(
-                    compile_id=next_compile_id(), frame_key=str(place), co_name=code.co_name, co_filename=code.co_filename,
+                    compile_id=self._number, frame_key=str(place), co_name=code.co_name, co_filename=code.co_filename,
                     co_firstlineno=code.co_firstlineno, cache_size=self.cache.count(place),
                     accumulated_cache_size=len(self.cache.segments()), start_time=start_time,
                     entire_frame_compile_time_s=time.perf_counter() - began, backend_compile_time_s=self._backend_seconds,
@@ -434,6 +439,8 @@ class CapturedFunction:
     def _compiled(self, module: torch.fx.GraphModule, examples: list[Any]) -> Callable[..., Any]:
         """Compiles a graph with the backend."""
         backend = self.options.backend
+        if config.debug_backend_override:
+            backend = backend_override(self._number) or backend
         calls = sum(node.op.startswith("call") for node in module.graph.nodes)
         counters["stats"]["unique_graphs"] += 1
         counters["stats"]["calls_captured"] += calls
@@ -457,7 +464,7 @@ class CapturedFunction:
 
     def _traced_by_fx(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs the function itself for fx proxies: they have no values to guard."""
-        if config.error_on_nested_fx_trace:
+        if config.error_on_nested_fx_trace and not config.force_compile_during_fx_trace:
             raise _traced("symbolically trace")
         return self.function(*args, **kwargs)
 

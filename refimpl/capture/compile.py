@@ -142,9 +142,16 @@ def _optimize(
 
 
 def _rebuilt(backend: str | Backend, *, dynamic: bool | None) -> OptimizeContext:
-    """A context with the same backend for backward graphs: each is one whole graph and has no backward graph of its own."""
+    """A context with the same backend for backward graphs, which have no backward graphs of their own. Each is one whole graph
+    unless `config.compiled_autograd_kwargs_override` says otherwise. Raises AssertionError for another key of it."""
+    chosen = config.compiled_autograd_kwargs_override
+    assert set(chosen) <= {"fullgraph"}, (
+        f"Only `fullgraph` kwarg override is supported for now, but got {chosen.keys()}\n  expected: {{'fullgraph': bool}}"
+    )
     with config.patch(compiled_autograd=False):
-        return _context(backend, fullgraph=True, dynamic=dynamic, hooks=Hooks(), recompile_limit=None)
+        return _context(
+            backend, fullgraph=chosen.get("fullgraph", True), dynamic=dynamic, hooks=Hooks(), recompile_limit=None
+        )
 
 
 def optimize_assert(*args: Any, **kwargs: Any) -> Any:

@@ -7,6 +7,7 @@ Differs: a table with one sentence for each setting; an unknown setting is refus
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import os
 import threading
@@ -15,24 +16,42 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
 
-# name -> (default, what it does). "accepted": a setting of upstream's that has no effect here, followed by what always happens.
+from refimpl.capture.accepted_settings import ACCEPTED
+
+# name -> (default, what it does). "accepted": a setting of upstream's that has no effect here, with the reason.
 _SETTINGS: dict[str, tuple[Any, str]] = {
     "accumulated_recompile_limit": (256, "segments of one code object over all places; past it nothing more is captured"),
     "allow_ignore_mark_dynamic": (False, "a size marked dynamic that has to be one number is no error"),
     "allow_rnn": (False, "recurrent modules are captured like others, with it and without"),
     "assume_static_by_default": (True, "sizes are numbers when a function is first captured"),
     "automatic_dynamic_shapes": (True, "a size that was another one before is a symbol when captured again"),
+    "automatic_dynamic_exclusion_guard": (False, "of several segments that fit a call, the one made first runs"),
+    "automatic_dynamic_shapes_mark_as": ("dynamic", '"unbacked": such symbols have no value that control flow could ask for'),
+    "compiled_autograd_kwargs_override": ({}, '{"fullgraph": False} lets the capture of backward passes stop and go on'),
+    "constant_fold_autograd_profiler_enabled": (False, "torch.autograd._profiler_enabled() is a constant and ends no graph"),
+    "debug_backend_override": (
+        os.environ.get("TORCH_COMPILE_OVERRIDE_BACKENDS", ""), '">2:eager;0-1:aot_eager" chooses backends for captures by number',
+    ),
+    "debug_dynamo_config_override": (
+        os.environ.get("TORCH_COMPILE_OVERRIDE_DYNAMO_CONFIGS", ""), '"0:specialize_int=True" changes settings by that number',
+    ),
+    "force_compile_during_fx_trace": (False, "symbolic tracing of a captured function by torch.fx records the function itself"),
+    "leaf_function_check_escaped_gradients": (False, "a leaf function with a gradient for a tensor that is no argument raises"),
+    "leaf_function_validate_outputs": (False, "a leaf function whose fake gives other shapes or dtypes raises"),
+    "same_two_models_use_fp64": (True, "repro scripts compare with results in float64"),
+    "skip_fwd_side_effects_in_bwd_under_checkpoint": (
+        False, "functions under checkpoint may change objects of the program: once, and not when they run again in the backward",
+    ),
+    "unbacked_sources": ("", "sizes of tensors with these names, separated by commas, are unbacked symbols"),
     "capture_dynamic_output_shape_ops": (False, "ops whose result has a shape that depends on data are captured"),
     "capture_scalar_outputs": (False, "reading a number out of a tensor gives a symbol"),
     "compiled_autograd": (False, "backward passes in captured calls are compiled; read when a function is wrapped"),
     "debug_dir_root": (os.path.join(os.getcwd(), "torch_compile_debug"), "where folders of debugging output are made"),
-    "debug_disable_compile_counter": (False, "accepted: there is no such counter"),
     "do_not_emit_runtime_asserts": (
         os.environ.get("TORCH_DYNAMO_DO_NOT_EMIT_RUNTIME_ASSERTS", "0") == "1", "exported graphs check nothing of numbers",
     ),
-    "dynamic_shapes": (True, "accepted: assume_static_by_default and automatic_dynamic_shapes decide"),
+    "dynamic_values": ("", "sizes and integers with these values, separated by commas, are symbols"),
     "dynamic_sources": ("", "tensors and integers with these names, separated by commas, have symbols for sizes and values"),
-    "enable_faithful_generator_behavior": (True, "accepted: generators always stop and go on where the program's do"),
     "error_on_nested_fx_trace": (True, "symbolic tracing of a captured function by torch.fx raises"),
     "error_on_recompile": (False, "capturing a second time from one place raises RecompileError"),
     "fail_on_recompile_limit_hit": (False, "reaching the limit raises"),
@@ -46,7 +65,6 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "ignore_logging_functions": (set(), "calls of them are left out, as if the program had none"),
     "log_file_name": (None, "a file that messages are added to"),
     "nested_graph_breaks": (False, "an inlined function continues after a break in it; without, the graph ends before its call"),
-    "prefer_deferred_runtime_asserts_over_guards": (False, "accepted: what is assumed of sizes is guarded"),
     "raise_on_ctx_manager_usage": (True, "`with optimize(...)` raises"),
     "recompile_limit": (8, "segments of one place; past it calls that fit none run without"),
     "repro_after": (
@@ -63,60 +81,17 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     ),
     "repro_tolerance": (1e-3, "how far values may differ there"),
     "reorderable_logging_functions": (set(), "calls of them with tensors, numbers and constants are made after the graph"),
-    "skip_nnmodule_hook_guards": (True, "accepted: hooks are always guarded"),
-    "specialize_float": (False, "accepted: numbers with a fraction are always constants"),
     "specialize_int": (False, "integers are constants"),
     "suppress_errors": (False, "what capture or a backend raises makes the function run without"),
-    "traceable_tensor_subclasses": (set(), "accepted: wrappers are captured; predicates.istensor reads it"),
-    "allow_unspec_int_on_nn_module": (False, "accepted: an integer of a module that has varied is a symbol, as any other"),
-    "allow_empty_graphs": (False, 'accepted: a graph without operators is not compiled'),
-    "cache_key_tag": ("", "accepted: nothing is cached between processes"),
-    "enable_cpp_symbolic_shape_guards": (False, "accepted: guards are one Python function"),
-    "force_cudagraph_gc": (False, "accepted: there are no CUDA graphs"),
-    "force_disable_caches": (False, "accepted: nothing is cached between processes"),
-    "job_id": (None, "accepted: sizes that varied are not kept between processes"),
-    "pgo_extra_read_key": (None, "accepted: sizes that varied are not kept between processes"),
-    "pgo_extra_write_key": (None, "accepted: sizes that varied are not kept between processes"),
-    "wrap_top_frame": (False, "accepted: the function itself is captured"),
-    "capture_autograd_function": (True, 'accepted: autograd functions are captured'),
-    "capture_func_transforms": (True, 'accepted: transforms of torch.func are captured where that is supported'),
-    "capture_profiler_record_function": (False, 'accepted: record_function is not in graphs'),
-    "capture_sparse_compute": (True, 'accepted: sparse tensors are captured like others'),
     "disable": (False, 'functions run without being captured anew'),
-    "dont_skip_tracing": (False, 'accepted: code of every module is captured'),
-    "enable_cpp_guard_manager": (True, 'accepted: guards are one Python function'),
-    "enable_dynamo_decompositions": (True, 'accepted: graphs hold the functions that the program calls'),
-    "enable_trace_contextlib": (True, 'accepted: context managers of contextlib are interpreted'),
-    "enable_trace_load_build_class": (False, 'accepted: class statements that only define names are captured'),
-    "enable_trace_unittest": (False, 'accepted: code of unittest is captured like other code'),
-    "error_on_nested_jit_trace": (True, 'accepted: torch.jit.trace of a captured function raises'),
-    "fake_tensor_cache_enabled": (True, 'accepted: the cache of fake tensors is off'),
-    "graph_break_on_nn_param_ctor": (True, 'accepted: a graph ends before a parameter is made'),
-    "guard_nn_modules": (True, 'accepted: modules are always guarded'),
-    "inline_inbuilt_nn_modules": (True, 'accepted: modules of torch are interpreted'),
-    "issue_3_13_0_warning": (True, 'accepted: there is no such warning'),
-    "minimum_call_count": (1, 'accepted: the first call is captured'),
     "nontraceable_tensor_subclasses": (set(), "graphs end before tensors of these classes"),
     "only_allow_pt2_compliant_ops": (False, 'a graph ends before a custom operator without the tag pt2_compliant_tag'),
-    "optimize_ddp": (True, 'accepted: graphs are not split'),
-    "prepare_freezing": (False, 'accepted: parameters are inputs'),
     "replay_side_effects": (True, "changes of the program's objects are applied after the graph"),
-    "report_guard_failures": (True, 'accepted: messages of recompiles name the guard that failed'),
-    "rewrite_assert_with_torch_assert": (True, 'accepted: an assert on a tensor ends the graph'),
-    "run_gc_after_compile": (True, 'accepted: no garbage is collected'),
     "side_effect_replay_policy": ('info', '"warn" warns of changes to objects of the program, "error" raises RuntimeError'),
-    "skip_code_recursive_on_recompile_limit_hit": (True, 'accepted: past the limit, functions that are called are captured'),
-    "skip_fsdp_guards": (True, 'accepted: there are no such guards'),
-    "skip_guards_on_constant_func_defaults": (False, 'accepted: defaults are guarded'),
-    "skip_no_tensor_aliasing_guards_on_parameters": (True, 'accepted: tensors are always guarded to be distinct'),
-    "skip_tensor_guards_with_matching_dict_tags": (True, 'accepted: tensors are always guarded'),
     "trace_numpy": (True, 'functions of numpy are captured'),
-    "use_graph_deduplication": (False, 'accepted: equal parts of graphs are kept apart'),
-    "use_lazy_graph_module": (True, 'accepted: graphs make their code when it is needed'),
-    "use_numpy_random_stream": (False, 'accepted: random functions of numpy end the graph'),
     "verbose": (False, "warnings are given as often as there is reason"),
     "verify_correctness": (False, "what a backend gives is run beside the graph when it is made"),
-}  # fmt: skip
+} | {name: (default, f"accepted: {reason}") for name, (default, reason) in ACCEPTED.items()}  # fmt: skip
 _ALIASES = MappingProxyType(
     {
         "cache_size_limit": "recompile_limit",
@@ -126,6 +101,9 @@ _ALIASES = MappingProxyType(
         "ignore_logger_methods": "ignore_logging_functions",
     }
 )
+_METHODS = (
+    "patch", "describe", "to_dict", "shallow_copy_dict", "get_config_copy", "load_config", "codegen_config",
+)  # fmt: skip
 _WITHOUT_EFFECT = "accepted: "
 _LOCK = threading.RLock()
 
@@ -139,7 +117,7 @@ class CaptureConfig:
     __slots__ = ("_values",)
 
     def __init__(self) -> None:
-        fresh = {name: set(value) if isinstance(value, set) else value for name, (value, _) in _SETTINGS.items()}
+        fresh = {name: copy.copy(value) for name, (value, _) in _SETTINGS.items()}
         object.__setattr__(self, "_values", fresh)
 
     def __getattr__(self, name: str) -> Any:
@@ -166,13 +144,29 @@ class CaptureConfig:
         self._values[name] = _SETTINGS[name][0]
 
     def __dir__(self) -> list[str]:
-        return sorted([*_SETTINGS, *_ALIASES, "patch", "describe"])
+        return sorted([*_SETTINGS, *_ALIASES, *_METHODS])
 
     def describe(self, name: str) -> str:
         """What a setting does, in one sentence."""
         if (name := _ALIASES.get(name, name)) not in _SETTINGS:
             raise _unknown(name)
         return _SETTINGS[name][1]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings and their values; sets, lists and dictionaries are copies."""
+        return {name: copy.copy(value) for name, value in self._values.items()}
+
+    shallow_copy_dict = get_config_copy = to_dict
+
+    def load_config(self, saved: dict[str, Any]) -> None:
+        """Gives settings the values of such a dictionary. Raises AttributeError for an unknown name."""
+        for name, value in saved.items():
+            setattr(self, name, value)
+
+    def codegen_config(self) -> str:
+        """The lines of Python that set what differs from the defaults."""
+        changed = [name for name, value in self._values.items() if value != _SETTINGS[name][0]]
+        return "\n".join(f"torch._dynamo.config.{name} = {self._values[name]!r}" for name in changed)
 
     def patch(self, name: str | dict[str, Any] | None = None, value: Any = None, /, **values: Any) -> ConfigPatch:
         """Changes settings within a `with` block, a decorated function, or all tests of a decorated unittest.TestCase.

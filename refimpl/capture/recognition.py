@@ -21,6 +21,7 @@ from refimpl._torch import (
     NATIVE_OPERATOR_MODULES,
     NATIVE_QUESTIONS,
     NATIVE_STATE_READERS,
+    PROFILER_ENABLED,
     SYMBOLIC_FUNCTIONS,
     HigherOrderOperator,
     OpOverload,
@@ -29,6 +30,7 @@ from refimpl._torch import (
     is_native_operator,
     set_grad_enabled,
 )
+from refimpl.capture.config import config
 from refimpl.capture.public import marks, running
 
 # Attribute of a function that `compile` returned: (original function, receiver). A captured function calls the original.
@@ -150,6 +152,8 @@ def treatment(function: Any) -> Treatment:
         return Treatment.NODE
     if id(function) in STATE_READERS:
         return Treatment.STATE
+    if function is PROFILER_ENABLED and config.constant_fold_autograd_profiler_enabled:
+        return Treatment.FOLD
     if issubclass(kind, FunctionType):
         return _of_python(function)
     if issubclass(kind, (OpOverload, OpOverloadPacket)):

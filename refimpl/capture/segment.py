@@ -15,6 +15,7 @@ from torch import fx
 from refimpl._torch import HigherOrderOperator, OpOverload, OpOverloadPacket
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.bytecode.instructions import NormalizedCode
+from refimpl.capture.config import config
 from refimpl.capture.guards.guard_list import GuardKind, GuardList
 from refimpl.capture.guards.size_history import SizeHistory
 from refimpl.capture.guards.sources import Source
@@ -149,7 +150,9 @@ class SegmentCache:
         return None
 
     def put_first(self, segments: list[Segment], segment: Segment) -> None:
-        """Moves a segment to the front, so that it is checked first."""
+        """Moves a segment to the front, so that it is checked first, unless the order is that of their making."""
+        if config.automatic_dynamic_exclusion_guard:
+            return
         segments.remove(segment)
         segments.insert(0, segment)
 
@@ -158,7 +161,8 @@ class SegmentCache:
         return self._sizes.setdefault(place, SizeHistory())
 
     def add(self, place: Place, segment: Segment) -> None:
-        self.by_place.setdefault(place, []).insert(0, segment)
+        segments = self.by_place.setdefault(place, [])
+        segments.insert(len(segments) if config.automatic_dynamic_exclusion_guard else 0, segment)
 
     def count(self, place: Place) -> int:
         return len(self.by_place.get(place, ()))

@@ -40,9 +40,10 @@ class SizeHistory:
         varying = self._seen(source, tuple(tensor.shape)) if config.automatic_dynamic_shapes else set[int]()
         if isinstance(source, Source) and tensor_always_has_static_shape(tensor, True, source)[0]:
             default, varying = "STATIC", set[int]()
+        values = _dynamic_values()
         dims = {
-            dim: DimSpec("DUCK" if dim in varying or _is_named_dynamic(source, dim) else default)
-            for dim in range(tensor.dim())
+            dim: self._spec(source, dim, dim in varying or size in values, default)
+            for dim, size in enumerate(tensor.shape)
         }
         marked = marked_policy(tensor)
         if marked is None:
@@ -56,9 +57,17 @@ class SizeHistory:
             dims[dim] = DimSpec("DUCK")
         return InputPolicy(dims)
 
+    def _spec(self, source: Hashable, dim: int, varies: bool, default: Any) -> DimSpec:
+        """One size that nothing marks: named, seen to vary, or by default."""
+        if _is_named(config.unbacked_sources, source, dim):
+            return DimSpec.unbacked()
+        if _is_named(config.dynamic_sources, source, dim):
+            return DimSpec("DUCK")
+        return _varying_spec() if varies else DimSpec(default)
+
     def is_varying(self, source: Hashable, number: int) -> bool:
         """Whether an integer is a symbol."""
-        if _is_named_dynamic(source):
+        if _is_named(config.dynamic_sources, source) or number in _dynamic_values():
             return True
         if config.specialize_int:
             return False
@@ -89,18 +98,34 @@ class SizeHistory:
         return self._varying.get(source, set())
 
 
-def _is_named_dynamic(source: Hashable, dim: int | None = None) -> bool:
-    """Whether `dynamic_sources` names the source: by its name or a regular expression of it, for one dimension after a colon."""
-    if not config.dynamic_sources or not isinstance(source, Source):
+def _varying_spec() -> DimSpec:
+    """The symbol of a size that was seen to vary. Raises ValueError for a setting that is none."""
+    kinds = {"dynamic": DimSpec("DUCK"), "unbacked": DimSpec.unbacked()}
+    if config.automatic_dynamic_shapes_mark_as not in kinds:
+        raise ValueError(
+            f"invalid automatic_dynamic_shapes_mark_as = {config.automatic_dynamic_shapes_mark_as!r}\n"
+            f"  expected: one of {', '.join(kinds)}"
+        )
+    return kinds[config.automatic_dynamic_shapes_mark_as]
+
+
+def _dynamic_values() -> set[int]:
+    """Sizes and integers that `dynamic_values` makes symbols wherever they occur."""
+    return {int(word) for word in config.dynamic_values.split(",") if word.strip()} if config.dynamic_values else set()
+
+
+def _is_named(setting: str, source: Hashable, dim: int | None = None) -> bool:
+    """Whether a setting names the source: by its name or a regular expression of it, for one dimension after a colon."""
+    if not setting or not isinstance(source, Source):
         return False
     return any(
         (dim is None or only is None or only == dim) and (text == source.name or pattern.match(source.name) is not None)
-        for text, pattern, only in _dynamic_sources(config.dynamic_sources)
+        for text, pattern, only in _named_sources(setting)
     )
 
 
 @functools.lru_cache(maxsize=8)
-def _dynamic_sources(setting: str) -> tuple[tuple[str, re.Pattern[str], int | None], ...]:
+def _named_sources(setting: str) -> tuple[tuple[str, re.Pattern[str], int | None], ...]:
     """The entries of the setting: text, the same as a regular expression, and the dimension. Raises BadParameter."""
     found: list[tuple[str, re.Pattern[str], int | None]] = []
     for entry in filter(None, setting.replace(" ", "").split(",")):
@@ -110,7 +135,8 @@ def _dynamic_sources(setting: str) -> tuple[tuple[str, re.Pattern[str], int | No
             pattern = re.compile(text)
         except re.error as error:
             raise BadParameter(
-                seen=f"{text!r} in dynamic_sources: {error}", expected="names of sources or regular expressions of them"
+                seen=f"{text!r} in a list of sources: {error}",
+                expected="names of sources or regular expressions of them",
             ) from error
         found.append((text, pattern, only))
     return tuple(found)

@@ -18,9 +18,10 @@ from torch.utils import checkpoint as checkpointing
 
 from refimpl._torch import HigherOrderOperator
 from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.config import config
 from refimpl.capture.higher_order.graph_functions import activation_checkpoint
 from refimpl.capture.higher_order.real_functions import real_object
-from refimpl.capture.higher_order.subgraphs import SubGraph, come_out, one_instruction, run_body
+from refimpl.capture.higher_order.subgraphs import SubGraph, come_out, computed_in, one_instruction, run_body
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.rules.rule_table import Rule
 from refimpl.capture.values import ConstantValue, ObjectValue, SequenceValue, TensorValue, Value, polyfills
@@ -93,13 +94,14 @@ def _node(
 ) -> Value:
     around = domain.state.graph
     graph = SubGraph(around)
-    result = run_body(domain, graph, polyfills.called_named, args, what=_WHAT)
+    allows_changes = config.skip_fwd_side_effects_in_bwd_under_checkpoint
+    result = run_body(domain, graph, polyfills.called_named, args, what=_WHAT, allows_changes=allows_changes)
     calls = [node for node in graph.graph.nodes if node.op.startswith("call")]
     if any(word in str(node.target) for node in calls for word in _WRITE_UNSEEN):
         raise GraphBreak("effect_in_branch", what=_WHAT, kind="running statistics")
     if graph.has_effects and (meta or not settings["preserve_rng_state"]):
         raise GraphBreak("effect_in_branch", what=_WHAT, kind="the generator of random numbers")
-    made = come_out(graph, result)
+    made = computed_in(domain, graph, [result, *args]) if allows_changes else come_out(graph, result)
     if not _has_operators(calls) and not meta:  # refimpl's partitioners handle the others
         marks = {"recompute": checkpointing.CheckpointPolicy.PREFER_RECOMPUTE, "ac_graph_id": next(_REGIONS)}
         for node in calls:

@@ -19,11 +19,11 @@ from torch.fx.node import map_arg
 from refimpl._torch import SYMBOLIC_TYPES, LazyGraphModule, call_of_region, mark_of_region, storage_key
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.config import config
-from refimpl.capture.higher_order.subgraphs import SubGraph, one_instruction, run_body
+from refimpl.capture.higher_order.subgraphs import SubGraph, computed_in, one_instruction, run_body
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.rules.rule_table import Rule
 from refimpl.capture.state.graph import SegmentGraph
-from refimpl.capture.state.snapshot import leaves, reachable
+from refimpl.capture.state.snapshot import reachable
 from refimpl.capture.values import (
     LazyValue,
     NumberValue,
@@ -49,7 +49,7 @@ def _region(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: 
         graph = SubGraph(outer)
         values = [function, SequenceValue(tuple, given), domain.named(kwargs)]
         result = run_body(domain, graph, polyfills.called_named, values, what=_WHAT, allows_effects=True)
-        made = _computed(domain, graph, [result, *values])
+        made = computed_in(domain, graph, [result, *values])
         if _passes_on(domain, graph, result):
             raise GraphBreak("aliases_of_region", what=_WHAT)
         _check_memory(graph, made)
@@ -62,14 +62,6 @@ def _region(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: 
         for index, (leaf, fake) in enumerate(zip(made, fakes, strict=True)):
             leaf.node = outer.part(node, index, fake)
     return result
-
-
-def _computed(domain: SymbolicDomain, graph: SubGraph, roots: list[Any]) -> list[TensorValue | NumberValue]:
-    """The tensors and numbers that the region computed and that its result, or an object it has changed, holds."""
-    state = domain.state
-    written = [*state.effects.contents(), *state.effects.attributes(), *(new for _, _, new in state.effects.globals())]
-    found = leaves([*roots, *state.notes.frames, *written])
-    return [leaf for leaf in found if leaf.node is not None and leaf.node.graph is graph.graph]
 
 
 def _passes_on(domain: SymbolicDomain, graph: SubGraph, result: Any) -> bool:

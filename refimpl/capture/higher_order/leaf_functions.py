@@ -6,7 +6,8 @@ Differs: a function whose results are not all tensors breaks the graph, since th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import torch
 
 from refimpl._torch import leaf_functions, pytree
 from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.config import config
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource
 from refimpl.capture.higher_order.bodies import flatten, packed, tree_of, unflatten
@@ -76,7 +78,7 @@ def call_leaf_function(
     results: list[pytree.TreeSpec | None] = [None]
     real, fake = map(
         leaf_functions._LeafCallable,
-        leaf_functions.make_leaf_function_wrappers(known[_REAL], known[_FAKE], results),
+        leaf_functions.make_leaf_function_wrappers(_checked(known[_REAL], known[_FAKE]), known[_FAKE], results),
     )
     if known[_HOOK] is not None:
         real._leaf_hook_real_fn, real._leaf_hook_fake_fn = known[_HOOK], known[_FAKE_HOOK]
@@ -128,3 +130,75 @@ def _written_places(function: Any, expressions: Any, count: int, spec: Any) -> l
         return []
     places = leaf_functions._resolve_mutated_flat_indices(function, expressions, count, spec)
     return [int(place) for place in places.split(",")]
+
+
+# ------------------------------------------------------------------------------------------- checks that settings ask for
+
+
+def _checked(real: Callable[..., Any], fake: Callable[..., Any]) -> Callable[..., Any]:
+    """The real function with the checks that settings ask for when a call of it is captured."""
+    validates, checks_gradients = config.leaf_function_validate_outputs, config.leaf_function_check_escaped_gradients
+    if not validates and not checks_gradients:
+        return real
+
+    @functools.wraps(real)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        result = real(*args, **kwargs)
+        if validates:
+            with torch.no_grad():
+                _validate(fake(*args, **kwargs), result)
+        if checks_gradients:
+            _check_gradients(result, [*_tensors_in((args, kwargs))])
+        return result
+
+    return checked
+
+
+def _validate(fake: Any, real: Any) -> None:
+    """Raises RuntimeError if the fake has another structure, or a tensor of another shape or dtype, than the result."""
+    (fakes, fake_tree), (reals, real_tree) = pytree.tree_flatten(fake), pytree.tree_flatten(real)
+    seen: tuple[str, Any, Any] | None = None
+    if fake_tree != real_tree:
+        seen = "Output structure mismatch", fake_tree, real_tree
+    else:
+        for place, (one, other) in enumerate(zip(fakes, reals, strict=True)):
+            if isinstance(one, torch.Tensor) is not isinstance(other, torch.Tensor):
+                seen = f"Output type mismatch at position {place}", type(one).__name__, type(other).__name__
+            elif isinstance(one, torch.Tensor) and one.shape != other.shape:
+                seen = f"Shape mismatch at output position {place}", [*one.shape], [*other.shape]
+            elif isinstance(one, torch.Tensor) and one.dtype != other.dtype:
+                seen = f"Dtype mismatch at output position {place}", one.dtype, other.dtype
+    if seen is not None:
+        raise RuntimeError(
+            f"{seen[0]} in @leaf_function: the fake gives {seen[1]}, the function {seen[2]}\n  expected: the same of both"
+        )
+
+
+def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
+    for leaf in pytree.tree_leaves(values):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
+        elif isinstance(leaf, torch.nn.Module):
+            yield from leaf.parameters()
+            yield from leaf.buffers()
+
+
+def _check_gradients(result: Any, given: Sequence[torch.Tensor]) -> None:
+    """Raises RuntimeError if the result's history reaches a leaf that is no argument: no gradient flows back to it."""
+    edges = (torch.autograd.graph.get_gradient_edge(tensor) for tensor in given if tensor.requires_grad)
+    seen = {edge.node for edge in edges}
+    waiting = [tensor.grad_fn for tensor in _tensors_in(result) if tensor.grad_fn is not None]
+    escaped: list[str] = []
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if (variable := getattr(node, "variable", None)) is not None:
+            escaped.append(f"{[*variable.shape]} of {variable.dtype}")
+        waiting += [inner for inner, _ in node.next_functions if inner is not None]
+    if escaped:
+        raise RuntimeError(
+            f"@leaf_function detected {len(escaped)} tensor(s) with requires_grad=True that are not passed as explicit "
+            f"inputs: {', '.join(escaped)}\n  expected: every tensor that needs a gradient as an argument"
+        )

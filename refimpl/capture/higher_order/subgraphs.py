@@ -206,12 +206,13 @@ def one_instruction(domain: SymbolicDomain) -> Iterator[None]:
 def run_body(
     domain: SymbolicDomain, graph: SubGraph, polyfill: Any, args: list[Any], *, what: str, changes: Sequence[Value] = (),
     may_write: Callable[[], Iterable[TensorValue]] = tuple, allows_effects: bool = False, allows_writes: bool = False,
+    allows_changes: bool = False,
 ) -> Value:  # fmt: skip
     """The result of a polyfill on these values. The nodes it makes go into `graph`.
 
     changes: values that it may change. may_write: called afterwards, returns the tensors that it may have written to.
     allows_effects: it may change any object and write to any tensor; the caller finds out what holds nodes of `graph`.
-    allows_writes: it may write to any tensor.
+    allows_writes: it may write to any tensor. allows_changes: it may change any object, but write to no tensor.
 
     Raises GraphBreak if it breaks the graph, changes anything else from outside, or leaves torch in another mode.
     """
@@ -233,7 +234,7 @@ def run_body(
         raise
     finally:
         state.graph, state.notes.frames = around, frames
-    changed = None if before is None else before.changed()
+    changed = None if before is None or allows_changes else before.changed()
     allowed = {id(value.fake) for value in may_write()}
     written = [fake for fake, version in (*versions, *graph.seen) if version_of(fake) != version]
     is_checked = before is not None and not allows_writes
@@ -249,6 +250,14 @@ def run_body(
 def come_out(graph: SubGraph, result: Any) -> list[TensorValue | NumberValue]:
     """The tensors and numbers of a result that the function computed, each once."""
     return [leaf for leaf in leaves([result]) if leaf.node is not None and leaf.node.graph is graph.graph]
+
+
+def computed_in(domain: SymbolicDomain, graph: SubGraph, roots: list[Any]) -> list[TensorValue | NumberValue]:
+    """The tensors and numbers that the function computed and that its result, or an object it has changed, holds."""
+    state = domain.state
+    written = [*state.effects.contents(), *state.effects.attributes(), *(new for _, _, new in state.effects.globals())]
+    found = leaves([*roots, *state.notes.frames, *written])
+    return [leaf for leaf in found if leaf.node is not None and leaf.node.graph is graph.graph]
 
 
 def _lines(frames: Sequence[FrameState]) -> tuple[UserLine, ...]:

@@ -66,17 +66,18 @@ def same_two_models(
     ignore_non_fp: bool = False, tolerance: float | None = None,
 ) -> bool:  # fmt: skip
     """Whether the second module has the results and gradients of the first, within the tolerance
-    (by default `config.repro_tolerance`) or no further from those in
-    float64. A second module that raises counts as the same: that is another bug.
+    (by default `config.repro_tolerance`) or no further from those in float64, unless `config.same_two_models_use_fp64` is
+    unset. A second module that raises counts as the same: that is another bug.
 
     Raises RuntimeError with `require_fp64` if there is no result in float64.
     """
     reference = run_fwd_maybe_bwd(gm, example_inputs, only_fwd)
     truth = None
     try:
-        truth = run_fwd_maybe_bwd(
-            *cast_to_fp64(copy.deepcopy(gm), clone_inputs_retaining_gradness(example_inputs)), only_fwd
-        )
+        if config.same_two_models_use_fp64 or require_fp64:
+            truth = run_fwd_maybe_bwd(
+                *cast_to_fp64(copy.deepcopy(gm), clone_inputs_retaining_gradness(example_inputs)), only_fwd
+            )
     except Exception as error:
         if require_fp64:
             raise RuntimeError("the module does not run in float64") from error

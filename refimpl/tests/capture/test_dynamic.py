@@ -237,6 +237,6 @@ def test_integers_are_named_dynamic() -> None:
 def test_a_name_of_dynamic_sources_that_is_no_regular_expression_is_refused() -> None:
     with (
         config.patch(dynamic_sources="L['x']((, L['y']"),
-        pytest.raises(BadParameter, match="in dynamic_sources: missing"),
+        pytest.raises(BadParameter, match="in a list of sources: missing"),
     ):
         compile(lambda x: x + 1, backend="eager")(torch.ones(2))

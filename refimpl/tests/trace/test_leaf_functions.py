@@ -15,6 +15,7 @@ from torch import Tensor
 import refimpl
 import refimpl.export
 from refimpl._torch import leaf_functions, pytree
+from refimpl.capture.config import config
 from refimpl.capture.public.errors import Unsupported
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.archive.errors import ArchiveError
@@ -381,3 +382,35 @@ def test_writes_to_an_operand_that_is_a_result_are_kept(function: Program, progr
     expected = call(x)
     assert torch.equal(way(call, make)[0](y), expected)
     assert torch.equal(x, y)
+
+
+def test_a_fake_of_another_shape_is_found_where_a_setting_says_so() -> None:
+    @leaf(lambda x: (x.new_empty(3),))
+    def wrong(x: Tensor) -> tuple[Tensor]:
+        return (x.sum(0),)
+
+    @leaf(lambda x: (torch.empty_like(x),))
+    def right(x: Tensor) -> tuple[Tensor]:
+        return (x.sin(),)
+
+    x = torch.ones(2, 2, requires_grad=True)
+    with config.patch(leaf_function_validate_outputs=True):
+        assert refimpl.compile(lambda x: right(x)[0], backend="aot_eager")(x).equal(x.sin())
+        with pytest.raises(RuntimeError, match=r"Shape mismatch at output position 0(?s:.*)\[3\](?s:.*)\[2\]"):
+            refimpl.compile(lambda x: wrong(x)[0], backend="eager")(x)
+
+
+def test_a_gradient_that_no_argument_carries_is_found_where_a_setting_says_so() -> None:
+    weight = torch.ones(2, requires_grad=True)
+
+    @leaf(lambda x: (torch.empty_like(x),))
+    def escaping(x: Tensor) -> tuple[Tensor]:
+        return (x * weight,)
+
+    x = torch.ones(2, requires_grad=True)
+    with config.patch(leaf_function_check_escaped_gradients=True):
+        found = refimpl.compile(lambda x, w: products(x, w)[0], backend="aot_eager")(x, weight)
+        found.sum().backward()
+        assert x.grad is not None
+        with pytest.raises(RuntimeError, match=r"detected 1 tensor(?s:.*)\[2\] of torch.float32"):
+            refimpl.compile(lambda x: escaping(x)[0], backend="aot_eager")(x).sum().backward()
