@@ -184,6 +184,18 @@ def is_inside_backward() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
+def gradients_in_trace(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    """`torch.autograd.grad` of traced tensors, which have no data: without anomaly mode's search for NaN."""
+    if not torch.is_anomaly_check_nan_enabled():
+        return torch.autograd.grad(*args, **kwargs)
+    is_on = torch.is_anomaly_enabled()
+    torch.autograd.set_detect_anomaly(is_on, False)
+    try:
+        return torch.autograd.grad(*args, **kwargs)
+    finally:
+        torch.autograd.set_detect_anomaly(is_on, True)
+
+
 def autograd_sequence_number() -> int:
     """The sequence number of the next autograd node, which links a forward op to its backward in profiles and partitions."""
     return torch.autograd._get_sequence_nr()
@@ -310,6 +322,7 @@ __all__ = [
     "function_modes_on",
     "function_of",
     "functions_may_be_overridden",
+    "gradients_in_trace",
     "has_saved_tensors_hooks",
     "is_any_autocast_enabled",
     "is_any_mode_active_but",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -41,6 +41,11 @@ _VARIABLE_FUNCTIONS: Any = getattr(torch._C, "_VariableFunctions")
 def is_native_operator(function: Any) -> bool:
     """Whether the function is an operator in torch's namespace, such as torch.add: a method of C++'s _VariableFunctions."""
     return getattr(_VARIABLE_FUNCTIONS, getattr(function, "__name__", ""), None) is function
+
+
+def resolved_overload(packet: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """The name of the overload that a call of a packet takes. Raises RuntimeError if none takes the arguments."""
+    return torch._C._jit_resolve_packet(packet._qualified_op_name, *args, **kwargs)
 
 
 # Assertions on sizes and numbers, documented in spite of their names: functions of a condition or a size, and of a message.

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from refimpl._torch import below_autograd
+from refimpl._torch import below_autograd, gradients_in_trace
 from refimpl.aot.partition.default import default_partition
 from refimpl.errors import MutatedRegionInput
 from refimpl.functionalize import functionalize_graph
@@ -157,7 +157,7 @@ def _trained(trace: Trace, run: Function, name: str, operands: Sequence[Any]) ->
             found: Sequence[Any] = [None] * len(inputs)
             if used:
                 ends, given = zip(*used, strict=True)
-                found = torch.autograd.grad(ends, inputs, given, allow_unused=True)
+                found = gradients_in_trace(ends, inputs, given, allow_unused=True)
         each = iter(found)
         return (*results, *(next(each) if _requires_grad(leaf) else None for leaf in leaves))
 

@@ -17,8 +17,8 @@ class DoubleBackward(RefimplError, RuntimeError):
 
     def __init__(self) -> None:
         super().__init__(
-            "the backward of a function compiled with aot_autograd was differentiated: it does not currently support double "
-            "backward\n"
+            "torch.compile with aot_autograd does not currently support double backward: the backward of a compiled function "
+            "was differentiated\n"
             "  expected: gradients of the first order\n"
             "  what to do: run the function without compiling it, or compute the gradient inside the compiled function"
         )

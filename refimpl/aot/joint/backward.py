@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.fx.node import map_arg
 
-from refimpl._torch import autograd_sequence_number, running_autograd_node
+from refimpl._torch import autograd_sequence_number, gradients_in_trace, running_autograd_node
 from refimpl.aot.analysis.metadata import NeedsMore
 from refimpl.errors import RefimplError, UnsupportedByRefimpl
 from refimpl.functionalize.aliases import VIEWED, AliasMap
@@ -84,7 +84,7 @@ def _attempt(
     tangents = [None if make_tangent is None else make_tangent(output) for output in outputs]
     try:
         # Autograd's graph is kept for the next attempt; fake tensors hold no data.
-        return torch.autograd.grad(outputs, targets, tangents, allow_unused=True, retain_graph=True)
+        return gradients_in_trace(outputs, targets, tangents, allow_unused=True, retain_graph=True)
     except (RefimplError, NeedsMore):
         raise
     except Exception as error:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import gradients_in_trace
 from refimpl.aot.analysis.autograd_graph import has_custom_function, steps_behind
 from refimpl.aot.analysis.subclasses import build, dense_parts, layout_of
 from refimpl.aot.joint.backward import IS_BACKWARD, is_tangent, step_number
@@ -225,7 +226,7 @@ def given_unread(
             if torch.autograd.graph.get_gradient_edge(leaf).node not in steps:
                 continue
             with answers.given_again(steps):
-                (gradient,) = torch.autograd.grad(output, leaf, tangent, allow_unused=True, retain_graph=True)
+                (gradient,) = gradients_in_trace(output, leaf, tangent, allow_unused=True, retain_graph=True)
             if gradient is not None:
                 found[g].add(index)
     return tuple(map(frozenset, found))

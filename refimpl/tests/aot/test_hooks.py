@@ -594,3 +594,18 @@ def test_hooks_of_all_modules_are_those_of_the_call(name: str, way: Callable[...
     finally:
         handle.remove()
     assert seen(compiled) == without
+
+
+@pytest.mark.filterwarnings("ignore:Anomaly Detection", "ignore:Error detected in")
+@pytest.mark.parametrize("check_nan", [True, False])
+def test_programs_are_compiled_under_the_detection_of_anomalies(check_nan: bool) -> None:
+    """The trace looks for no NaN in its tensors, which have no data; the backward of real ones does."""
+    compiled = compile_aot(lambda x: (torch.sqrt(x) * 0).sum())
+    with torch.autograd.detect_anomaly(check_nan=check_nan):
+        x = torch.ones(3, requires_grad=True)
+        compiled(x).backward()
+        assert torch.equal(x.grad, torch.zeros(3))  # type: ignore[arg-type]
+        assert torch.is_anomaly_check_nan_enabled() is check_nan
+        zero = torch.zeros(3, requires_grad=True)
+        with pytest.raises(RuntimeError, match="returned nan values") if check_nan else contextlib.nullcontext():
+            compiled(zero).backward()

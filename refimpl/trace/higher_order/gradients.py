@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from refimpl._torch import (
     OpOverload,
     dispatch_keys,
+    gradients_in_trace,
     pytree,
     set_grad_enabled,
     with_dispatch_keys,
@@ -452,7 +453,7 @@ def _backward_of(function: Function, needed: Sequence[bool], wanted: list[torch.
             found: Sequence[torch.Tensor | None] = [None] * len(targets)
             if used:
                 results, gradients = zip(*used, strict=True)
-                found = torch.autograd.grad(results, targets, gradients, allow_unused=True)
+                found = gradients_in_trace(results, targets, gradients, allow_unused=True)
         # Gradients of both branches must have the same strides, and none is a lazy conjugate or negative.
         return tuple(
             _zeros_like(t) if g is None else g.contiguous().resolve_conj().resolve_neg()
