@@ -47,7 +47,7 @@ def cache_entries(code_or_callable: Any) -> list[Segment]:
     """The segments of a function. Raises TypeError for an object without code."""
     code = _code_of(code_or_callable)
     if code is None:
-        raise TypeError(f"{code_or_callable!r} has no code\n  expected: a code object or a function of Python")
+        raise TypeError(f"{code_or_callable!r} has no code\n  expected a code object! A function of Python has one")
     return [segment for captured in _captured_of(code) for segment in captured.cache.segments()]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -25,6 +25,8 @@ _NOT_FOUND = upstream_shape_error("PendingUnbackedSymbolNotFound")
 
 class Notes(Protocol):
     """Notes the program's position for each node, and writes it into the nodes at the end."""
+
+    body_names: set[str]
 
     def note(self, node: fx.Node) -> None: ...
 
@@ -94,7 +96,8 @@ class SegmentGraph:
 
     def attach(self, prefix: str, body: fx.GraphModule) -> fx.Node:
         """A node for the graph of a higher-order operator's function, which becomes an attribute of the graph module."""
-        name = self._free_name(prefix)
+        name = self._free_name(prefix, self.notes.body_names)
+        self.notes.body_names.add(name)
         self.attributes.add_module(name, body)
         return self.graph.get_attr(name)
 
@@ -108,10 +111,10 @@ class SegmentGraph:
         setattr(self.attributes, name, found)
         return self.graph.get_attr(name)
 
-    def _free_name(self, prefix: str) -> str:
-        return next(
-            name for name in map(f"{prefix}_{{}}".format, itertools.count()) if not hasattr(self.attributes, name)
-        )
+    def _free_name(self, prefix: str, others: Collection[str] = ()) -> str:
+        """The first name with a number that neither an attribute of this graph has nor one of the others."""
+        names = map(f"{prefix}_{{}}".format, itertools.count())
+        return next(name for name in names if not hasattr(self.attributes, name) and name not in others)
 
     def part(self, node: fx.Node, index: int, value: Any) -> fx.Node:
         """A node for an element of another node's output."""
@@ -139,6 +142,7 @@ class SegmentGraph:
             return None
         self.notes.describe(self.graph)
         module = LazyGraphModule(self.attributes, self.graph)
+        nest_sources(module)
         fakes = self.fake_inputs(self.sources, self.examples)
         module.meta["captured"] = CapturedGraph(fake_inputs=fakes, is_followed=is_followed)
         return module
@@ -189,3 +193,18 @@ class SegmentGraph:
         self.sources = [self.sources[index] for index in kept]
         self.examples = [self.examples[index] for index in kept]
         self._names = [self._names[index] for index in kept]
+
+
+def nest_sources(module: fx.GraphModule) -> None:
+    """Begin `source_fn_stack` of nodes in the graph of a higher-order operator's function with that of the operator's node."""
+    around: dict[fx.GraphModule, list[Any]] = {}
+    for node in module.graph.nodes:
+        for body in node.all_input_nodes if "source_fn_stack" in node.meta else ():
+            found = getattr(module, str(body.target), None) if body.op == "get_attr" else None
+            if isinstance(found, fx.GraphModule):
+                around.setdefault(found, node.meta["source_fn_stack"])
+    for body, stack in around.items():
+        for node in body.graph.nodes:
+            if "source_fn_stack" in node.meta:
+                node.meta["source_fn_stack"] = [*stack, *node.meta["source_fn_stack"]]
+        nest_sources(body)

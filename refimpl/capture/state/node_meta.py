@@ -39,6 +39,9 @@ class NodeMeta:
 
     def __init__(self) -> None:
         self.frames: Sequence[FrameState] = ()  # of the running machine, lowest first
+        self.body_names: set[str] = (
+            set()
+        )  # of functions of higher-order operators: each name is used once in all nested graphs
         self._places: dict[fx.Node, tuple[_Place, ...]] = {}
         self._calls: dict[str, list[FrameState]] = {}  # frames of `forward`, by the name of the module's source
 

@@ -30,6 +30,7 @@ from refimpl._torch import (
     is_functorch_wrapped,
     is_nested_int,
     is_traceable_wrapper_subclass,
+    resolved_overload,
     storage_key,
     transform_operators,
     upstream_shape_error,
@@ -181,13 +182,10 @@ class OperatorState:
         is_of_torch = target is what or target is getattr(torch, what, None)
         if is_of_torch and (scaled := self._scaled(what, args, kwargs)) is not None:
             return scaled
-        if config.only_allow_pt2_compliant_ops and not is_compliant(target):
-            raise GraphBreak(
-                "call_of_skipped_function",
-                what=f"{target}, which is not PT2 compliant (it lacks the tag pt2_compliant_tag),",
-            )
         fake_args = [self.fake_of(arg, what) for arg in args]
         fake_kwargs = {name: self.fake_of(arg, what) for name, arg in kwargs.items()}
+        if config.only_allow_pt2_compliant_ops:
+            _check_compliance(target, fake_args, fake_kwargs)
         given = [*_tensors_in([fake_args, *fake_kwargs.values()])]
         versions = [version_of(leaf) for leaf in given]
         try:
@@ -364,15 +362,23 @@ class OperatorState:
         return self.realize(value).as_argument(self)
 
 
-def is_compliant(target: Any) -> bool:
-    """Whether a custom operator says that it may be compiled: all its overloads have the tag `pt2_compliant_tag`."""
+def _check_compliance(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raises GraphBreak for a custom operator whose overload for these arguments does not say that it may be compiled: it lacks
+    the tag `pt2_compliant_tag`. Also if no overload takes them.
+    """
     if not isinstance(target, (OpOverload, OpOverloadPacket)) or isinstance(target, HigherOrderOperator):
-        return True
-    names = [] if isinstance(target, OpOverload) else target.overloads()
-    overloads = [getattr(target, name) for name in names] or [target]
-    if overloads[0].namespace in _OF_TORCH:
-        return True
-    return all(torch.Tag.pt2_compliant_tag in overload.tags for overload in overloads)
+        return
+    if isinstance(target, OpOverloadPacket):
+        try:
+            found: OpOverload = getattr(target, resolved_overload(target, args, kwargs))
+        except RuntimeError as error:
+            what = f"{target}, of which torch failed to find an overload for these arguments,"
+            raise GraphBreak("call_of_skipped_function", what=what) from error
+    else:
+        found = target
+    if found.namespace not in _OF_TORCH and torch.Tag.pt2_compliant_tag not in found.tags:
+        what = f"{found}, which is not PT2 compliant (it lacks the tag pt2_compliant_tag),"
+        raise GraphBreak("call_of_skipped_function", what=what)
 
 
 def _has_tensor(result: Any) -> bool:

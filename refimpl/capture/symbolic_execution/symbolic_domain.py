@@ -169,6 +169,8 @@ class SymbolicDomain(Domain):
         if isinstance(key, SliceValue):
             if is_constant or not any(isinstance(self.state.realize(part), TensorValue) for part in key.parts):
                 return ConstantValue(slice(*(self.constant_of(part, "a slice") for part in key.parts)))
+        if is_constant and isinstance(key, TensorValue) and (number := key.constant_index()) is not None:
+            return ConstantValue(number)
         return known(self, key)
 
     def convert(self, kind: str, value: Any) -> Any:

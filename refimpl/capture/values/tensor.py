@@ -8,13 +8,14 @@ see in eager.
 from __future__ import annotations
 
 import inspect
+import math
 import operator
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import torch
 from torch.fx import Node
 
-from refimpl._torch import is_functorch_wrapped, is_nested_int, storage_key
+from refimpl._torch import FakeTensor, is_functorch_wrapped, is_nested_int, storage_key
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, Source
@@ -308,6 +309,12 @@ class TensorValue(Value):
             return domain.state.operator(getattr(torch.Tensor, name), [self, *args], kwargs)
         return domain.state.operator(name, [self, *args], kwargs, kind="call_method")
 
+    def constant_index(self) -> int | None:
+        """The index of a list that a tensor is whose value the program gives as a number, such as `torch.tensor(2)`."""
+        held = self.fake.constant if isinstance(self.fake, FakeTensor) and self.source is None else None
+        is_index = held is not None and held.numel() == 1 and held.dtype.is_signed and not held.dtype.is_floating_point
+        return int(held) if is_index and held is not None else None
+
     def hides_method(self, name: str) -> bool:
         """Whether the class has another method of this name than torch.Tensor: a graph cannot call torch's by name."""
         return False
@@ -346,12 +353,14 @@ def _operator(domain: SymbolicDomain, function: Any, left: Value, right: Value) 
 
 def items_read_from(domain: SymbolicDomain, receiver: TensorValue) -> Value:
     """The elements of a small tensor as nested lists, each read on its own."""
-    numel = receiver.fake.numel()
-    if type(numel) is not int or numel > _MOST_ITEMS:
+    if any(isinstance(size, torch.SymInt) and not size.node.has_hint() for size in receiver.fake.shape):
         raise GraphBreak("data_dependent_read", what="Tensor.tolist()")
-    if not receiver.fake.dim():
+    shape = [int(size) for size in receiver.fake.shape]  # the nested lists have as many parts: guards
+    if math.prod(shape) > _MOST_ITEMS:
+        raise GraphBreak("data_dependent_read", what="Tensor.tolist()")
+    if not shape:
         return domain.state.operator("item", [receiver], {}, kind="call_method")
-    rows = [receiver.get_item(domain, ConstantValue(index)) for index in range(receiver.fake.shape[0])]
+    rows = [receiver.get_item(domain, ConstantValue(index)) for index in range(shape[0])]
     return SequenceValue(list, [items_read_from(domain, row) for row in rows])
 
 

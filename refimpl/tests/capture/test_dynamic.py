@@ -240,3 +240,23 @@ def test_a_name_of_dynamic_sources_that_is_no_regular_expression_is_refused() ->
         pytest.raises(BadParameter, match="in a list of sources: missing"),
     ):
         compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+
+
+def test_a_list_of_elements_has_as_many_as_the_tensor_when_its_size_varies() -> None:
+    """The sizes are guarded, and the elements are not."""
+    with config.patch(capture_scalar_outputs=True):
+        whole, _, _ = captured_with(lambda x: [x.tolist() * 2, x.shape[0]])
+        for size in (2, 3, 4, 3):
+            x = torch.arange(size * size).reshape(size, size) + 3
+            assert whole(x) == [x.tolist() * 2, size]
+
+
+@pytest.mark.parametrize(
+    "index", [lambda: torch.tensor(2), lambda: torch.as_tensor([-1]), lambda: torch.tensor(1).add_(1)]
+)
+def test_a_list_is_indexed_by_a_tensor_that_the_program_gives_as_a_number(index: Callable[[], Any]) -> None:
+    def program(x: Any) -> Any:
+        return [x, x + 1, x + 2][index()]
+
+    x = torch.ones(2)
+    assert refimpl.compile(program, backend="eager", fullgraph=True)(x).equal(program(x))

@@ -3,6 +3,7 @@
 # pyright: reportIncompatibleMethodOverride=false
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -269,3 +270,33 @@ def test_vmap_in_a_branch_maps_a_symbolic_number_of_slices() -> None:
     for size in (3, 5):
         x = torch.ones(size, 2)
         torch.testing.assert_close(captured(x), x * 2)
+
+
+def test_nodes_of_nested_functions_say_which_operators_they_are_in() -> None:
+    def chosen(y: Any) -> Any:
+        return torch.cond(y.sum() > 3, torch.sin, torch.cos, (y,)) + 1
+
+    module = _graph_of(lambda x: torch.cond(x.sum() > 0, chosen, lambda y: y * 2, (x,)), torch.ones(2))
+    names = [name for name, _ in module.named_modules()]
+    assert {*names} == {"", "cond_true_1", "cond_false_1", "cond_true_1.cond_true_0", "cond_true_1.cond_false_0"}
+    stacks = {
+        (name, node.name): [each for each, _ in node.meta["source_fn_stack"]]
+        for name, body in module.named_modules()
+        for node in body.graph.nodes
+        if node.op == "call_function" and node.target is not operator.getitem
+    }
+    assert stacks["", "cond"] == ["cond"]
+    assert stacks["cond_true_1", "add"] == ["cond", "add"]
+    assert stacks["cond_true_1.cond_true_0", "sin"] == ["cond", "cond", "sin"]
+    assert stacks["cond_false_1", "mul"] == ["cond", "mul"]
+
+
+def _graph_of(program: Callable[..., Any], *args: Any) -> Any:
+    found: list[Any] = []
+
+    def keep(graph: Any, inputs: Any) -> Any:
+        found.append(graph)
+        return graph.forward
+
+    torch.testing.assert_close(refimpl.compile(program, backend=keep, fullgraph=True)(*args), program(*args))
+    return found[0]

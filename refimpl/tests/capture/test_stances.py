@@ -276,6 +276,26 @@ def test_operators_that_do_not_comply_may_be_left_out() -> None:
                 assert graphs(program, 3) == [expected]
 
 
+def test_the_overload_that_a_call_takes_says_whether_it_complies() -> None:
+    with torch.library._scoped_library("refimpl_stances", "FRAGMENT") as library:
+        library.define("mixed.one(Tensor x) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
+        library.define("mixed.two(Tensor x, int dim) -> Tensor")
+        library.impl("mixed.one", torch.sin, "CompositeImplicitAutograd")
+        library.impl("mixed.two", torch.sum, "CompositeImplicitAutograd")
+
+        def program(*args: Any) -> torch.Tensor:
+            return torch.ops.refimpl_stances.mixed(*args)
+
+        x = torch.ones(3)
+        with config.patch(only_allow_pt2_compliant_ops=True):
+            whole = refimpl.compile(program, backend="eager", fullgraph=True)
+            torch.testing.assert_close(whole(x), x.sin())
+            with pytest.raises(Unsupported, match=r"mixed\.two, which is not PT2 compliant"):
+                whole(x, 0)
+            with pytest.raises(Unsupported, match="failed to find an overload"):
+                whole(x, x, x)
+
+
 def test_functions_of_numpy_may_be_left_out() -> None:
     def program(x: torch.Tensor) -> Any:
         return torch.from_numpy(np.sin(x.numpy())) + 1
