@@ -185,6 +185,7 @@ from refimpl._torch.tensors import (
     set_wrapped_number,
     storage_key,
     swap_tensor_impl,
+    torch_setting,
     upstream_shape_error,
     without_fake_mode,
 )
@@ -383,6 +384,7 @@ __all__ = [
     "torch_check_with",
     "torch_checks",
     "torch_numpy",
+    "torch_setting",
     "transform_depth",
     "transform_kinds",
     "transform_layers",

@@ -96,9 +96,13 @@ def active_fake_mode() -> FakeTensorMode | None:
 
 
 def has_oblivious_sizes() -> bool:
-    """Whether the user has set torch's `backed_size_oblivious`: the module with the setting is then loaded."""
-    settings = sys.modules.get("torch.fx.experimental._config")
-    return settings is not None and bool(getattr(settings, "backed_size_oblivious", False))
+    """Whether the user has set torch's `backed_size_oblivious`."""
+    return bool(torch_setting("torch.fx.experimental._config", "backed_size_oblivious", False))
+
+
+def torch_setting(module: str, name: str, default: Any) -> Any:
+    """The value of a setting of torch that the user may have changed: its module is then loaded."""
+    return getattr(sys.modules.get(module), name, default)
 
 
 SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)

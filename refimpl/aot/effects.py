@@ -104,14 +104,23 @@ def _region_of(module: torch.fx.GraphModule, node: torch.fx.Node) -> torch.fx.Gr
     return body if isinstance(body, torch.fx.GraphModule) else None
 
 
-def unlift_tokens(graph_module: torch.fx.GraphModule, *, first_outputs: int = 0, last_outputs: int = 0) -> None:
+def unlift_tokens(
+    graph_module: torch.fx.GraphModule,
+    *,
+    first_inputs: int | None = None,
+    first_outputs: int = 0,
+    last_outputs: int = 0,
+) -> None:
     """Remove tokens from a graph's inputs and outputs, in place: the graph creates them, and ends them with `_sink_tokens`.
 
-    first_outputs, last_outputs: how many of its first and last outputs are tokens.
+    first_inputs: how many of its first inputs are tokens; by default those with names of tokens are. first_outputs,
+    last_outputs: how many of its first and last outputs are.
     """
     graph = graph_module.graph
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
-    given = [n for n in placeholders if str(n.target).startswith((TOKEN, BACKWARD_TOKEN))]
+    given = placeholders[:first_inputs]
+    if first_inputs is None:
+        given = [n for n in placeholders if str(n.target).startswith((TOKEN, BACKWARD_TOKEN))]
     after = next(n for n in graph.nodes if n.op != "placeholder")
     for node in given:
         with graph.inserting_before(after):

@@ -1,7 +1,7 @@
 """Options of ahead-of-time compilation: those of one compile (AOTConfig), and those of every compile in a block (AOTSettings).
 
 Counterpart: torch/_functorch/_aot_autograd/schemas.py AOTConfig; torch/_functorch/config.py functionalize_rng_ops,
-enable_autograd_cache
+unlift_effect_tokens, enable_autograd_cache
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from refimpl._torch import torch_setting
 from refimpl.trace.options import DecompositionTable
 
 Compiler = Callable[..., Callable[..., Any]]
@@ -53,6 +54,7 @@ class AOTSettings:
     """Options of every compile in a block.
 
     functionalize_rng_ops: random ops become functions of the generator's state, an input of the graph (refimpl.aot.rng).
+    unlift_effect_tokens: exported graphs make their effect tokens, which are no inputs then.
     enable_autograd_cache: traced and partitioned graphs are kept in files, and later processes load them
         (refimpl.compile_cache).
     autograd_cache_folder: the folder of these files; None for TORCH_ORACLE_AUTOGRAD_CACHE, or a folder in the user's cache.
@@ -60,6 +62,7 @@ class AOTSettings:
     """
 
     functionalize_rng_ops: bool = False
+    unlift_effect_tokens: bool = False
     enable_autograd_cache: bool = False
     autograd_cache_folder: str | None = None
     autograd_cache_bytes: int = 2**30
@@ -67,11 +70,14 @@ class AOTSettings:
 
 _SETTINGS: contextvars.ContextVar[AOTSettings] = contextvars.ContextVar("refimpl_aot_settings")
 _DEFAULT = AOTSettings()
+_OF_TORCH = ("functionalize_rng_ops", "unlift_effect_tokens")  # read in torch._functorch.config too
 
 
 def current_settings() -> AOTSettings:
-    """The settings of the innermost `aot_settings` block."""
-    return _SETTINGS.get(_DEFAULT)
+    """The settings of the innermost `aot_settings` block, and those that the user has switched on in torch's configuration."""
+    settings = _SETTINGS.get(_DEFAULT)
+    switched_on = {name: True for name in _OF_TORCH if torch_setting("torch._functorch.config", name, False)}
+    return replace(settings, **switched_on) if switched_on else settings
 
 
 @contextlib.contextmanager

@@ -9,11 +9,13 @@ be the gradient of two inputs (AssertionError). A joint graph may have keyword a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from refimpl._torch import pytree
+from refimpl.aot.effects import unlift_tokens
 from refimpl.aot.export.bans import refuse_subclass
 from refimpl.aot.export.function import ExportedFunction, export_function
 from refimpl.aot.export.signature import GraphSignature, ModuleGraphOutputs, graph_signature, with_nodes_of_their_own
@@ -28,6 +30,7 @@ from refimpl.aot.export_errors import (
     SecondDifferentiableOutput,
 )
 from refimpl.aot.functional_call import call_and_read_buffers, parameters_and_buffers
+from refimpl.aot.options import current_settings
 from refimpl.trace.options import DecompositionTable
 
 
@@ -219,6 +222,9 @@ def _module_graph(
         in_spec=exported.in_spec,
         out_spec=user_spec,
     )
+    if tokens and current_settings().unlift_effect_tokens:
+        unlift_tokens(graph_module, first_inputs=len(tokens), first_outputs=len(tokens))
+        signature = replace(signature, input_tokens=[], output_tokens=[])
     return graph_module, signature
 
 

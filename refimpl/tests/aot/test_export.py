@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch._functorch import config as functorch_config
 from torch._functorch.aot_autograd import aot_export_module as torch_export_module
 from torch.utils import _pytree as pytree
 
 from refimpl.aot.export.module import aot_export_module
 from refimpl.aot.export.signature import GraphSignature
+from refimpl.aot.options import aot_settings
 from refimpl.tests.graphs import targets_of
 
 Tensor = torch.Tensor
@@ -494,12 +496,33 @@ def test_the_graph_is_the_same_for_other_sizes_with_symbols() -> None:
     assert all(type(size) is int for size in weight.meta["val"].shape)
 
 
+_OF_TORCH: Any = functorch_config
+
+
 def _printing(self: Program, x: Tensor) -> tuple[Tensor]:
     aten._print.default("before")
     self.b.add_(x)
     loss = (self.p * self.q * self.b).sum()
     aten._print.default("after")
     return (loss,)
+
+
+@pytest.mark.parametrize("settings", [_OF_TORCH.patch, aot_settings])
+def test_an_exported_graph_makes_its_tokens_where_a_setting_says_so(
+    settings: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """AO-10"""
+    module, x = Program(_printing), torch.ones(2)
+    with settings(unlift_effect_tokens=True):
+        graph_module, signature = aot_export_module(module, (x,), trace_joint=False)
+    assert (signature.input_tokens, signature.output_tokens, signature.user_inputs) == ([], [], ["arg5_1"])
+    assert list(signature.inputs_to_parameters) == ["arg1_1", "arg2_1"]
+    names = [node.name for node in graph_module.graph.nodes if node.op == "call_function"]
+    assert (names[0], names[-1]) == ("_make_token_default", "_sink_tokens_default")
+    with torch.no_grad():
+        results = graph_module(*(value.detach() for value in (module.p, module.q, module.b, module.c)), x)
+    assert capfd.readouterr().out.split() == ["before", "after"]
+    assert torch.equal(results[0], module.b + 1)
 
 
 @pytest.mark.parametrize("is_joint", [False, True])

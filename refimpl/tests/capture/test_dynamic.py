@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.fx.experimental import _config as fx_config
 
 import refimpl
 from refimpl.capture.compile import compile
@@ -260,3 +261,19 @@ def test_a_list_is_indexed_by_a_tensor_that_the_program_gives_as_a_number(index:
 
     x = torch.ones(2)
     assert refimpl.compile(program, backend="eager", fullgraph=True)(x).equal(program(x))
+
+
+def test_equal_sizes_share_a_symbol_unless_a_setting_of_torch_says_they_do_not() -> None:
+    calls = [(torch.ones(3, 3),), (torch.ones(4, 4),), (torch.ones(4, 5),)]
+
+    def graphs() -> int:
+        refimpl.reset()
+        whole, recorder, _ = captured_with(lambda x: x * 2)
+        for args in calls:
+            assert whole(*args).equal(args[0] * 2)
+        return len(recorder.graphs)
+
+    assert graphs() == 3
+    settings: Any = fx_config
+    with settings.patch(use_duck_shape=False):
+        assert graphs() == 2

@@ -18,6 +18,7 @@ from torch._library.opaque_object import OpaqueBase, register_opaque_type
 from torch.testing._internal.two_tensor import TwoTensor
 
 import refimpl
+from refimpl.aot.options import aot_settings
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
 from refimpl.aot_entry_points import aot_autograd_decompositions, aot_function, aot_module, aot_module_simplified
 from refimpl.symbolic.fake_inputs import symbolic_fake_mode
@@ -302,6 +303,21 @@ def test_the_user_s_decompositions_hold() -> None:
     plain = Compiler()
     plain.function(lambda x: x.sigmoid(), decompositions=None)(x)
     assert aten.sigmoid.default in targets_of(plain.graph("fw"))
+
+
+def test_the_user_s_decompositions_win_over_the_functional_forms_of_random_ops() -> None:
+    """AO-12"""
+    x, found = torch.ones(3), {}
+    table = {aten.rand_like.default: lambda x, **_: torch.full_like(x, 7.0)}
+    for name, decompositions in (("user", table), ("plain", {})):
+        compiler = Compiler()
+        with aot_settings(functionalize_rng_ops=True):
+            found[name] = compiler.function(torch.rand_like, decompositions=decompositions)(x)
+        ((_, graph),) = compiler.graphs
+        has_state = any("seed" in node.name for node in placeholders_of(graph))
+        assert has_state is (name == "plain")
+        assert aten.rand_like.default not in targets_of(graph)
+    assert found["user"].tolist() == [7.0] * 3
 
 
 def test_the_mode_of_fake_arguments_is_the_graph_s() -> None:

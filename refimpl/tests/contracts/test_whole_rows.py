@@ -17,6 +17,7 @@ from torch.overrides import _len_torch_function_stack
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 import refimpl
+from refimpl.aot.options import aot_settings
 from refimpl.aot_entry_points import aot_module_simplified
 from refimpl.capture.compile import compile
 from refimpl.capture.public.same import same
@@ -342,6 +343,22 @@ def test_a_checkpointed_region_is_one_call_of_a_graph() -> None:
         strict=True,
     ):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_checkpointed_region_draws_the_same_numbers_again_with_functional_random_ops(backend: str) -> None:
+    """UT-49"""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(lambda y: nn.functional.dropout(y.sin(), 0.5) * y, x, use_reentrant=False).sum()
+
+    found: list[torch.Tensor] = []
+    x = torch.ones(8, requires_grad=True)
+    with aot_settings(functionalize_rng_ops=True):
+        for run in (program, compile(program, backend=backend, fullgraph=True)):
+            torch.manual_seed(4)
+            found += [(result := run(x)), *torch.autograd.grad(result, [x])]
+    torch.testing.assert_close(found[2:], found[:2])
 
 
 def test_the_function_is_told_from_others() -> None:
