@@ -214,6 +214,9 @@ class ConcreteDomain(ConcreteCalls, ConcreteExceptions):
     def local_names(self, frame: FrameState) -> Any:
         return frame.names
 
+    def drops(self, frame: FrameState, slot: int) -> None:
+        """Nothing: the object ends where it would end in eager."""
+
     def unbound(self, kind: str, name: str) -> NoReturn:
         match kind, _OLD_NAMES:
             case "name", _:

@@ -180,6 +180,11 @@ class Domain(ABC):
         """The mapping that a class body fills."""
 
     @abstractmethod
+    def drops(self, frame: FrameState, slot: int) -> None:
+        """Called before a variable loses its value, by `del` or an assignment."""
+        raise NotImplementedError
+
+    @abstractmethod
     def unbound(self, kind: str, name: str) -> NoReturn:
         """Raises the user's error for an unbound variable: "local", "free" or "name"."""
         raise NotImplementedError

@@ -38,12 +38,15 @@ def _load_fast(domain: Domain, frame: FrameState, slot: int) -> None:
 
 
 def _store_fast(domain: Domain, frame: FrameState, slot: int) -> None:
+    if frame.slots[slot] is not UNBOUND:
+        domain.drops(frame, slot)
     frame.slots[slot] = frame.stack.pop()
 
 
 def _delete_fast(domain: Domain, frame: FrameState, slot: int) -> None:
     if frame.slots[slot] is UNBOUND:
         domain.unbound("local", frame.code.slots[slot])
+    domain.drops(frame, slot)
     frame.slots[slot] = UNBOUND
 
 

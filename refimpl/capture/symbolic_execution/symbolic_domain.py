@@ -12,7 +12,7 @@ import inspect
 import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import CellType, CodeType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NoReturn
 
 import torch
@@ -20,7 +20,7 @@ import torch
 from refimpl._torch import assert_of_tensor, check_condition
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
-from refimpl.capture.guards.sources import GlobalSource, ItemSource, KeptSource
+from refimpl.capture.guards.sources import GlobalSource, ItemSource, KeptSource, SlotSource, StackSource
 from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
 from refimpl.capture.interpreter.domain import Domain
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
@@ -58,6 +58,7 @@ from refimpl.capture.values import (
     polyfills,
 )
 from refimpl.capture.values.array import array_of_tensor
+from refimpl.capture.values.classes import in_mro
 from refimpl.capture.values.constant import known
 from refimpl.capture.values.equality import compare_containers, same_or_equal
 from refimpl.capture.values.error import make_error
@@ -597,6 +598,20 @@ class SymbolicDomain(Domain):
 
     def local_names(self, frame: FrameState) -> Any:
         raise GraphBreak("unsupported_operation", what="a name", kind="class body")
+
+    def drops(self, frame: FrameState, slot: int) -> None:
+        """Breaks the graph before a variable loses an object that it may be the last to hold, if the class has a `__del__`: it
+        runs now. The caller holds what was given for a parameter.
+        """
+        value = frame.slots[slot]
+        if not isinstance(value, (LazyValue, ObjectValue)):
+            return
+        source, class_ = value.source, type(value.object)
+        is_held = isinstance(source, SlotSource) and source.slot < frame.code.code.co_argcount
+        if is_held or not isinstance(source, (SlotSource, StackSource)):
+            return
+        if type(in_mro(class_, "__del__")) is FunctionType:
+            raise GraphBreak("unsupported_operation", what="the end of an object with __del__", kind=class_.__name__)
 
     def unbound(self, kind: str, name: str) -> NoReturn:
         if kind == "name":

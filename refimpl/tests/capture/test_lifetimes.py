@@ -100,8 +100,26 @@ def a_destructor(x: Any) -> Any:
     return seen, x + 1
 
 
+def a_destructor_of_a_variable(x: Any) -> Any:
+    seen = []
+
+    class Ends:
+        def __del__(self) -> None:
+            seen.append("end")
+
+    first = Ends()
+    second: Any = Ends()
+    y = x * 2
+    del first
+    seen.append("deleted")
+    y = y + 1
+    second = None
+    seen.append("assigned")
+    return seen, second, y
+
+
 @pytest.mark.chequered
 @IN_EVERY_MODE
-@each_of(a_variable, a_proxy, an_exception, a_generator, a_cycle, a_destructor)
+@each_of(a_variable, a_proxy, an_exception, a_generator, a_cycle, a_destructor, a_destructor_of_a_variable)
 def test_an_object_is_freed_when_eager_frees_it(program: Callable[..., Any], mode: str) -> None:
     assert_same_as_eager(program, mode)
