@@ -95,14 +95,24 @@ def active_fake_mode() -> FakeTensorMode | None:
     return next((mode for mode in reversed(active_dispatch_modes()) if isinstance(mode, FakeTensorMode)), None)
 
 
+# Modules with settings of the user. They are loaded if the user has changed one, and never loaded from here.
+_SIZE_SETTINGS = "torch.fx.experimental._config"
+_AOT_SETTINGS = "torch._functorch.config"
+
+
 def has_oblivious_sizes() -> bool:
     """Whether the user has set torch's `backed_size_oblivious`."""
-    return bool(torch_setting("torch.fx.experimental._config", "backed_size_oblivious", False))
+    return bool(getattr(sys.modules.get(_SIZE_SETTINGS), "backed_size_oblivious", False))
 
 
-def torch_setting(module: str, name: str, default: Any) -> Any:
-    """The value of a setting of torch that the user may have changed: its module is then loaded."""
-    return getattr(sys.modules.get(module), name, default)
+def equal_sizes_share_symbols() -> bool:
+    """Whether the user has left torch's `use_duck_shape` on."""
+    return bool(getattr(sys.modules.get(_SIZE_SETTINGS), "use_duck_shape", True))
+
+
+def is_set_for_aot(name: str) -> bool:
+    """Whether the user has switched on a setting of torch's AOT autograd, which is off by default."""
+    return bool(getattr(sys.modules.get(_AOT_SETTINGS), name, False))
 
 
 SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from refimpl._torch import torch_setting
+from refimpl._torch import is_set_for_aot
 from refimpl.trace.options import DecompositionTable
 
 Compiler = Callable[..., Callable[..., Any]]
@@ -70,13 +70,13 @@ class AOTSettings:
 
 _SETTINGS: contextvars.ContextVar[AOTSettings] = contextvars.ContextVar("refimpl_aot_settings")
 _DEFAULT = AOTSettings()
-_OF_TORCH = ("functionalize_rng_ops", "unlift_effect_tokens")  # read in torch._functorch.config too
+_OF_TORCH = ("functionalize_rng_ops", "unlift_effect_tokens")  # read in torch's configuration too
 
 
 def current_settings() -> AOTSettings:
     """The settings of the innermost `aot_settings` block, and those that the user has switched on in torch's configuration."""
     settings = _SETTINGS.get(_DEFAULT)
-    switched_on = {name: True for name in _OF_TORCH if torch_setting("torch._functorch.config", name, False)}
+    switched_on = {name: True for name in _OF_TORCH if is_set_for_aot(name)}
     return replace(settings, **switched_on) if switched_on else settings
 
 

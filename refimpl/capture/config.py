@@ -166,7 +166,7 @@ class CaptureConfig:
     def codegen_config(self) -> str:
         """The lines of Python that set what differs from the defaults."""
         changed = [name for name, value in self._values.items() if value != _SETTINGS[name][0]]
-        return "\n".join(f"torch._dynamo.config.{name} = {self._values[name]!r}" for name in changed)
+        return "\n".join(f"config.{name} = {self._values[name]!r}" for name in changed)
 
     def patch(self, name: str | dict[str, Any] | None = None, value: Any = None, /, **values: Any) -> ConfigPatch:
         """Changes settings within a `with` block, a decorated function, or all tests of a decorated unittest.TestCase.

@@ -17,7 +17,7 @@ from typing import Any
 import sympy
 import torch
 
-from refimpl._torch import FakeCacheBypass, is_nested_int, torch_setting
+from refimpl._torch import FakeCacheBypass, equal_sizes_share_symbols, is_nested_int
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.symbolic.constraints import Promise, outside_promise
 from refimpl.symbolic.dynamic_shapes import DimSpec
@@ -78,7 +78,9 @@ class ShapeEnv(GuardOutput):
             raise UnsupportedByRefimpl(
                 seen="should_record_events=True", supported="no event log", do="leave should_record_events out"
             )
-        self.settings = ShapeEnvSettings(duck_shape=_shares_sizes() if duck_shape is None else duck_shape, **settings)
+        self.settings = ShapeEnvSettings(
+            duck_shape=equal_sizes_share_symbols() if duck_shape is None else duck_shape, **settings
+        )
         self.guards: list[ShapeGuard] = []
         self.deferred_runtime_asserts: dict[sympy.Symbol | None, list[RuntimeAssert]] = {}
         self.num_deferred_runtime_asserts = 0
@@ -612,8 +614,3 @@ def _stride_exprs(
         result[d] = expr
         products[sizes[d] * stride] = exprs[d] * expr
     return result
-
-
-def _shares_sizes() -> bool:
-    """Whether equal sizes share a symbol, unless the user has switched torch's `use_duck_shape` off."""
-    return bool(torch_setting("torch.fx.experimental._config", "use_duck_shape", True))

@@ -89,8 +89,8 @@ def test_the_source_names_nothing_forbidden(path: Path) -> None:
         stood_in_for = [name for part in refimpl.SUBSTITUTION_PARTS.values() for name in part]
         allowed = {name[:end] for name in stood_in_for for end in (*_dots(name), len(name))}
     if path == DOOR / "tensors.py":
-        # only for the error types in UPSTREAM_SHAPE_ERRORS, and for a setting that the user has made
-        allowed = {"torch.fx.experimental.symbolic_shapes", "torch.fx.experimental._config"}
+        # only for the error types in UPSTREAM_SHAPE_ERRORS, and for settings that the user has made
+        allowed = {"torch.fx.experimental.symbolic_shapes", "torch.fx.experimental._config", "torch._functorch.config"}
     if path == PACKAGE / "export" / "input_contract.py":  # asks whether torch.compile traces the exported module
         allowed = {"torch.compiler", "torch.compiler.is_compiling"}
     if path == DOOR / "transforms.py":  # functions of torch.func that capture recognizes, compared by identity

@@ -354,9 +354,7 @@ def test_settings_are_saved_and_loaded() -> None:
     fresh = CaptureConfig()
     assert fresh.codegen_config() == ""
     with config.patch(recompile_limit=3, verbose=True):
-        assert (
-            config.codegen_config() == "torch._dynamo.config.recompile_limit = 3\ntorch._dynamo.config.verbose = True"
-        )
+        assert config.codegen_config() == "config.recompile_limit = 3\nconfig.verbose = True"
         fresh.load_config(config.to_dict())
         fresh.load_config({"error_on_recompile": True})
     assert (fresh.recompile_limit, fresh.verbose, fresh.error_on_recompile) == (3, True, True)
