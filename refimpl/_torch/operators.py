@@ -87,6 +87,16 @@ def has_composite_kernel(func: OpOverload) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
 
 
+@functools.cache
+def has_cpu_kernel(func: OpOverload) -> bool:
+    """Whether the CPU has a kernel for the op, its own or one for all devices."""
+    name = func.name()
+    keys = ("CPU", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional", "CompositeImplicitAutograd")
+    return torch._C._dispatch_has_kernel(name) and any(
+        torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in keys
+    )
+
+
 def is_decomposed_by_autograd(func: OpOverload, device_types: frozenset[str]) -> bool:
     """Whether eager runs the op's composite kernel, because none of the devices has its own kernel.
 
@@ -240,6 +250,7 @@ __all__ = [
     "check_condition",
     "enable_python_dispatcher",
     "has_composite_kernel",
+    "has_cpu_kernel",
     "has_python_composite_kernel",
     "hop_map",
     "hop_scan",

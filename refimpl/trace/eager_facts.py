@@ -24,6 +24,7 @@ from refimpl._torch import (
     OpOverload,
     below_autograd,
     has_composite_kernel,
+    has_cpu_kernel,
     set_bits,
     without_dispatch,
 )
@@ -349,7 +350,7 @@ def refuses_call(func: Any, args: Any, kwargs: Any) -> bool:
     """
     given = _leaves((*args, *kwargs.values()))
     tensors = [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
-    if not tensors or not gives_new_tensors(func) or not _is_safe(func, tensors):
+    if not tensors or not gives_new_tensors(func) or not has_cpu_kernel(func) or not _is_safe(func, tensors):
         return False
     if not all(isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in given) or not all(map(_is_dense, tensors)):
         return False
