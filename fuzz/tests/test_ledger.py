@@ -211,9 +211,11 @@ def test_a_run_says_what_became_of_an_issue(status: Status, outcome: str) -> Non
     assert late.needs_attention
 
 
+_SHOWN = [name for name, issue in _ISSUES.items() if issue.subject in _WITHOUT_COMPILER]
+
+
 @pytest.mark.parametrize(
-    "name",
-    [name for name, issue in _ISSUES.items() if issue.subject in _WITHOUT_COMPILER],
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if i % 2 else []) for i, name in enumerate(_SHOWN)]
 )
 def test_the_programs_of_entries_that_need_no_compiler_still_show_them(name: str) -> None:
     if not torch.__version__.startswith("2.13."):
