@@ -20,6 +20,7 @@ from oracle.errors import InternalError, UsageError
 from oracle.records import PlannedCase
 from oracle.verdict import Status
 from results import commands
+from results.baseline import read_baseline
 from results.compare import compare_runs
 from results.engine import ServerGoneError
 from results.html.commands import report
@@ -327,3 +328,12 @@ def test_a_file_and_a_database_that_are_taken_for_each_other_are_told_apart(fore
     (tmp_path / "run.jsonl").write_text("{}")
     with pytest.raises(UsageError, match=r"torch-oracle import .*run\.jsonl --db x\.db"):
         run("push", tmp_path / "run.jsonl", "x.db")
+
+
+def test_update_accepts_a_case_whose_id_has_a_line_break(tmp_path: Path):
+    case = fabricate.case("two\nlines/float32/forward/0")
+    db = fabricate.database(tmp_path / "x.db", [fabricate.record(case, Status.FAIL_ACCURACY)])
+    words = ("gate", "--db", db, "--baseline", tmp_path / "accepted.txt")
+    run(*words, "--update")
+    run(*words)
+    assert list(read_baseline(tmp_path / "accepted.txt")) == [case.case_id]

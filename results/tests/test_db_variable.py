@@ -8,10 +8,9 @@ from typing import get_type_hints
 
 import pytest
 
-from oracle.cli import COMMAND_GROUP
 from results.files import DB_VARIABLE
 
-COMMANDS = sorted(entry_points(group=COMMAND_GROUP), key=lambda point: point.name)
+COMMANDS = sorted(entry_points(group="torch_oracle.commands"), key=lambda point: point.name)
 
 
 @pytest.mark.parametrize("name", [point.name for point in COMMANDS])

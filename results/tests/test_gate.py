@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from oracle.cli import run
 from oracle.errors import UsageError
 from oracle.records import Record
 from oracle.verdict import Status
@@ -250,15 +249,6 @@ def test_a_reason_that_a_line_cannot_hold_is_refused_and_the_file_left_alone(tmp
     with pytest.raises(UsageError, match="cannot hold"):
         write_baseline(path, [replace(accepted(), reason="two\nlines")])
     assert path.read_text() == "as it was"
-
-
-def test_update_accepts_a_case_whose_id_has_a_line_break(tmp_path: Path):
-    case = fabricate.case("two\nlines/float32/forward/0")
-    db = fabricate.database(tmp_path / "x.db", [fabricate.record(case, Status.FAIL_ACCURACY)])
-    path = tmp_path / "accepted.txt"
-    assert run(["gate", "--db", str(db), "--baseline", str(path), "--update"]) == 0
-    assert run(["gate", "--db", str(db), "--baseline", str(path)]) == 0
-    assert list(read_baseline(path)) == [case.case_id]
 
 
 def test_update_keeps_what_holds_and_adds_the_rest_as_unreviewed(tmp_path: Path):
