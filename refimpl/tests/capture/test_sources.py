@@ -107,7 +107,8 @@ def test_the_keys_of_a_dict_are_listed_once_for_all_places() -> None:
     ]
     reader = builder.function(f"[{', '.join(read)}]")
     assert reader([frame(None, table)]) == [*table, *table.values(), *table]
-    assert reader.source.count(".keys()") == reader.source.count(".values()") == 1
+    source = vars(reader)["source"]
+    assert source.count(".keys()") == source.count(".values()") == 1
     assert DictKeySource(X, 1) != DictPlaceSource(X, 1)
     assert DictPlaceSource(X, 1).name == "list(L['x'].values())[1]"
 
