@@ -121,7 +121,8 @@ def _child(arguments: list[str]) -> None:
     """Run one step, and print its cost as JSON on the last line of stderr."""
     what, db, *rest = arguments
     if what == "insert":
-        rows, wall, cpu = write(db, *map(int, rest[:3]), *rest[3:])
+        first, runs, rows_each, *kind = rest
+        rows, wall, cpu = write(db, int(first), int(runs), int(rows_each), *kind)
     elif what == "history":
         rows, wall, cpu = history(db)
     else:
