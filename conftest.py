@@ -36,13 +36,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what is slow of chequered matrices, and skips the tests marked gpu where there is no GPU.
+    """Marks the slow cases of fractional tests, and skips the tests marked gpu where there is no GPU.
 
     torch is loaded only if there are tests marked gpu.
     """
     matrices: dict[str, list[pytest.Function]] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and item.get_closest_marker("chequered"):
+        if isinstance(item, pytest.Function) and item.get_closest_marker("fractional"):
             matrices.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for name, matrix in matrices.items():
         thin_out(name, matrix)
@@ -53,12 +53,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def thin_out(name: str, matrix: list[pytest.Function]) -> None:
-    """Of the cases of a chequered test, leaves one in `step` as it is and marks the others slow, like the fields of a board.
+    """Of the cases of a fractional test, leaves one in `step` as it is and marks the others slow: a fractional factorial design.
 
     A case is quick if the sum of its places on the axes, one for each `parametrize`, is a multiple of `step`. With the usual step
     of 2 every value of every axis stays, and every pair of values if there are three axes or more.
     """
-    marker = matrix[0].get_closest_marker("chequered")
+    marker = matrix[0].get_closest_marker("fractional")
     assert marker is not None
     step = int(marker.args[0]) if marker.args else 2
     places: dict[tuple[object, ...], dict[tuple[int, ...], int]] = {}
@@ -76,7 +76,7 @@ def thin_out(name: str, matrix: list[pytest.Function]) -> None:
         else:
             kept.update(where)
     if lost := [names for names, rows in places.items() for place in rows.values() if (names, place) not in kept]:
-        raise pytest.UsageError(f"{name}: chequered({step}) leaves no quick case of some values of {lost[0]}")
+        raise pytest.UsageError(f"{name}: fractional({step}) leaves no quick case of some values of {lost[0]}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -144,7 +144,7 @@ _RIGHT = [
 ]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("body", _RIGHT)
 def test_a_right_program_is_not_wrong_without_a_part(body: str, grad: bool) -> None:

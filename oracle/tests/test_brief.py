@@ -85,7 +85,7 @@ WRONG = {
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("what", WRONG)
 @pytest.mark.parametrize("plan", [PLAN, PLAN[:1], (Call(), Call()), (Call(backward=True, double_backward=True),) * 2])
 def test_a_brief_verdict_is_the_whole_one_without_its_list(what: str, plan: tuple[Call, ...]) -> None:

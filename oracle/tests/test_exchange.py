@@ -64,7 +64,7 @@ def drawn(draw: Draw, seeds: range) -> list[Tensor]:
     return [draw(torch.Generator().manual_seed(seed)) for seed in seeds]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("runs", [16, 40])
 @pytest.mark.parametrize("name", RIGHT)
 def test_no_run_of_eager_stands_out(name: str, runs: int) -> None:

@@ -174,7 +174,7 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize(("value", "body"), [row for row in PROGRAMS if "acosh" not in row[1]])
 @pytest.mark.parametrize(("backend", "call"), [(first_result_again, 1), (last_result_but_one, 2)])
 def test_a_compiler_that_returns_an_earlier_result_is_found(value: str, body: str, backend: Any, call: int) -> None:

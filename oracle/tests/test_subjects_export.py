@@ -121,7 +121,7 @@ def sized(last: int) -> Program:
     )
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("size", [2, 9])
 @pytest.mark.parametrize("name", [*MODES, *THROUGH])
 def test_a_size_outside_is_refused_and_that_passes(name: str, size: int) -> None:

@@ -173,7 +173,7 @@ def _assert_same(actual: list[Any], expected: list[Any], *, where: str) -> None:
             assert ours == wanted, f"{where}, leaf {number}"
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_converted_program_gives_what_eager_gives_at_every_size(kind: str, way: str) -> None:

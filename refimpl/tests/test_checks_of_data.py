@@ -41,7 +41,7 @@ _CAPTURED = ("captured", "exported, strict")
 _REFUSED = {"exported, strict": {"size_that_depends_on_data": "a number that only the captured graph has"}}
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("way", _WAYS)
 @pytest.mark.parametrize("program", PROGRAMS, ids=str)
 def test_values_that_violate_a_check_raise(program: CheckedProgram, way: str) -> None:

@@ -83,7 +83,7 @@ def shown(selected: report.Selected, limit: int | None) -> str:
     return "\n".join(part if isinstance(part, str) else plain(part) for part in report.summary(selected, limit=limit))
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("run_id", ["run-1", "run-2"])
 @pytest.mark.parametrize("glob", GLOBS)
 def test_a_summary_by_queries_is_that_of_the_records(store: Store, run_id: str, glob: str):

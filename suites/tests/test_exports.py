@@ -71,7 +71,7 @@ def test_calls_have_the_sizes_their_kind_says_and_only_the_last_may_be_outside(m
         assert seen[0] == EXAMPLE
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("subject", SUITES["exports"].default_subjects)
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_an_exported_model_passes(kind: str, subject: str) -> None:

@@ -42,7 +42,7 @@ def test_localise_prints_where_it_goes_wrong(model: str, capsys: pytest.CaptureF
     assert "pass, 0 of 3 runs differ from eager" in capsys.readouterr().out
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("command", ["check", "localise", "minimise", "repro"])
 @pytest.mark.parametrize(
     ("source", "reason"),

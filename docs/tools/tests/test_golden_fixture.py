@@ -56,18 +56,18 @@ def test_any_difference_fails_with_a_diff_and_leaves_the_golden_alone(project: P
     assert [path.read_bytes() for path in paths] == [text.encode() for text in DIFFERENT]
 
 
-def test_of_a_chequered_matrix_every_value_and_of_three_axes_every_pair_is_quick(project: Path):
+def test_of_a_fractional_matrix_every_value_and_of_three_axes_every_pair_is_quick(project: Path):
     text = """
 import pytest
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("a", [1, 2])
 @pytest.mark.parametrize(("b", "c"), [("x", 1), ("y", 1), ("z", 2)])
 @pytest.mark.parametrize("d", [False, True])
 def test_three(a, b, c, d):
     print("ran", a, b, d)
 
-@pytest.mark.chequered(3)
+@pytest.mark.fractional(3)
 @pytest.mark.parametrize("a", range(3))
 @pytest.mark.parametrize("b", range(4))
 def test_two(a, b):
@@ -85,12 +85,12 @@ def test_two(a, b):
     assert [len({row[i] for row in two}) for i in (0, 1)] == [3, 4]
 
 
-def test_a_chequered_test_that_would_lose_a_value_is_refused(project: Path):
-    text = "import pytest\n@pytest.mark.chequered\n@pytest.mark.parametrize('a', [1, 2])\ndef test_it(a): pass\n"
+def test_a_fractional_test_that_would_lose_a_value_is_refused(project: Path):
+    text = "import pytest\n@pytest.mark.fractional\n@pytest.mark.parametrize('a', [1, 2])\ndef test_it(a): pass\n"
     (project / "test_sample.py").write_text(text, encoding="utf-8")
     result = pytest_in(project)
     assert result.returncode == 4
-    assert "test_it: chequered(2) leaves no quick case of some values of ('a',)" in result.stderr
+    assert "test_it: fractional(2) leaves no quick case of some values of ('a',)" in result.stderr
 
 
 def test_a_gpu_test_is_skipped_with_a_reason_where_there_is_none(project: Path):

@@ -52,7 +52,7 @@ OTHERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("count", [FEW, MANY])
 @pytest.mark.parametrize("other", OTHERS)
 def test_a_call_with_another_tensor_compiles_again(other: str, count: int) -> None:

@@ -85,7 +85,7 @@ def _outcome(function: Callable[..., Any]) -> tuple[Tensor, Tensor]:
     return result, x.grad
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("partition", PARTITIONS, ids=["default", "min_cut"])
 @pytest.mark.parametrize(
     "function", [_masked, _twice, _nested, _with_keyword, _selective, _plain, _normalised], ids=lambda f: f.__name__

@@ -63,7 +63,7 @@ def assert_as_eager(program: Any, compiled: Any, leaves: list[Tensor]) -> None:
             torch.testing.assert_close(one, torch.zeros_like(one) if other is None and one is not None else other)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("partition", ["default", "min_cut"])
 @pytest.mark.parametrize("made", [OneBranch, BothBranches, Nested, Checkpointed])
 def test_parameters_of_the_module_get_their_gradients(made: type[OneBranch], partition: Any) -> None:

@@ -67,7 +67,7 @@ def _gradient(program: Callable[[Tensor], Any], used: tuple[int, ...]) -> Tensor
     return x.grad
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("backward", BACKWARDS)

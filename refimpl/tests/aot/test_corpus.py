@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refimpl.pipeline import compile_aot
-from refimpl.tests.corpus import PROGRAMS, Program, case, chequered, programs_of, refusal
+from refimpl.tests.corpus import PROGRAMS, Program, case, fractional, programs_of, refusal
 from refimpl.tests.corpus.compare import Seen, assert_same_or_more, observe
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -36,7 +36,7 @@ def _eager(name: str, requires_grad: bool, writes: bool, calls: int = 1) -> Seen
     return observe(program.build(), lambda: program.make(requires_grad), writes=writes, calls=calls)
 
 
-CASES = chequered(one for program in programs_of("aot") for one in _cases(program))
+CASES = fractional(one for program in programs_of("aot") for one in _cases(program))
 
 
 @pytest.mark.parametrize(("program", "way", "requires_grad"), CASES)

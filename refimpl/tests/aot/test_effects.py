@@ -139,7 +139,7 @@ def with_random_numbers(x: Tensor) -> Tensor:
 PROGRAMS = [several_notes, between_writes, several_results, nothing_but_effects, with_random_numbers]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("is_functional", [False, True])
 @pytest.mark.parametrize("requires_grad", [False, True])
 @pytest.mark.parametrize("partition", PARTITIONS)

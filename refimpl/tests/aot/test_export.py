@@ -584,7 +584,7 @@ MODULES: dict[str, tuple[Callable[[], torch.nn.Module], tuple[tuple[int, ...], .
 }  # fmt: skip
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("is_joint", [False, True])
 @pytest.mark.parametrize("name", MODULES)
 def test_a_module_of_torch_s_computes_the_same_as_a_graph(name: str, is_joint: bool) -> None:

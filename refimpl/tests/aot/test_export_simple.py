@@ -263,7 +263,7 @@ def view_and_base(x: Tensor) -> list[Any]:
     return [y.view(4), y]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("requires_grad", [True, False])
 @pytest.mark.parametrize(
     "function",

@@ -69,7 +69,7 @@ def _duals(program: Callable[[Tensor], Any], *, requires_grad: bool) -> list[Any
         return [tuple(forward_ad.unpack_dual(value)) for value in (*results, dual)]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("requires_grad", [True, False])
 @pytest.mark.parametrize("program", PROGRAMS)

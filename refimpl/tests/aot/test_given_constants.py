@@ -36,7 +36,7 @@ REDUCED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("constant", CONSTANT)
 def test_a_constant_is_not_added_where_nothing_arrives_for_it(constant: str, way: str) -> None:
@@ -54,7 +54,7 @@ def test_a_constant_is_not_added_where_nothing_arrives_for_it(constant: str, way
             assert actual.stride() == expected.stride()
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("constant", CONSTANT)
 def test_nothing_is_computed_of_others_where_a_constant_is_given_alone(constant: str, way: str) -> None:

@@ -61,7 +61,7 @@ def leaves() -> list[torch.Tensor]:
     return [torch.tensor([0.5, -1.0, 2.0], requires_grad=True), torch.tensor([1.0, 2.0, 3.0], requires_grad=True)]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("partition", ["default", "min_cut", None])
 @pytest.mark.parametrize("decompositions", DECOMPOSITIONS.values(), ids=DECOMPOSITIONS)
 @pytest.mark.parametrize("is_leaf", [True, False])

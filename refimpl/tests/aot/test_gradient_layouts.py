@@ -72,7 +72,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Sequence[torch.Tensor]]] = {
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("table", TABLES, ids=["operators", "decomposed"])
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -126,7 +126,7 @@ PARTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("backend", ["eager", "triton"])
 @pytest.mark.parametrize("name", ELEMENTWISE)

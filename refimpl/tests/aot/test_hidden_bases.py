@@ -143,7 +143,7 @@ def _gradients_after_a_write(function: Program, place: int, *, requires_grad: bo
     return list(torch.autograd.grad(ends, wanted, allow_unused=True)) if ends else []
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("requires_grad", [False, True], ids=["without_gradient", "with_gradient"])
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("name", PROGRAMS)

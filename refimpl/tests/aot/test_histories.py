@@ -91,7 +91,7 @@ def _in_memory_of_its_own(graph_module: torch.fx.GraphModule, inputs: Any) -> An
     return run
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("backend", ["eager", _in_memory_of_its_own])
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ CONJUGATED: list[Program] = [
 ]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("is_first", [False, True], ids=["last", "first"])
 @pytest.mark.parametrize("has_gradient", [False, True], ids=["plain", "gradient"])
 @pytest.mark.parametrize("program", CONJUGATED, ids=lambda program: program.__name__)

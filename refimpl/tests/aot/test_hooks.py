@@ -572,7 +572,7 @@ HOOKS_OF_ALL: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("way", [compile_aot, functools.partial(refimpl.compile, backend="aot_eager")])
 @pytest.mark.parametrize("name", HOOKS_OF_ALL)
 def test_hooks_of_all_modules_are_those_of_the_call(name: str, way: Callable[..., Any]) -> None:

@@ -39,7 +39,7 @@ def _in_memory(results: Any) -> list[Tensor]:
     return [result.clone() for result in (results if isinstance(results, tuple) else (results,))]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("way", WAYS)

@@ -215,7 +215,7 @@ def test_aliases_and_strides_of_kernels_that_look_for_data(name, dynamic):
     assert [(r.stride(), r is x) for r in results] == [(e.stride(), e is x) for e in expected]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("p", [0.5, 1.0])
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("kind", ["lstm", "gru by batch", "rnn", "attention", "heads"])
@@ -325,7 +325,7 @@ def test_only_the_largest_elements_get_a_gradient_that_is_not_finite(largest, ta
     torch.testing.assert_close(actual, expected, equal_nan=True)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("is_inside", [False, True])
 @pytest.mark.parametrize("table", [{}, codegen_decompositions()])
@@ -435,7 +435,7 @@ def test_cudnn_s_batch_norm_in_a_graph_is_the_operator_that_says_what_it_writes(
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("spread", [torch.var, torch.std, torch.var_mean, torch.std_mean])
 @pytest.mark.parametrize("sizes", [(2, 3, 4), (4, 2, 3), (5, 3, 2)])
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")

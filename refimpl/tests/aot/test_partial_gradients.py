@@ -71,7 +71,7 @@ def gradients(function: Any, used: tuple[int, ...]) -> Any:
     return [None if leaf.grad is None else torch.nan_to_num(leaf.grad, nan=77.0) for leaf in (x, y)]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_only_what_arrives_is_computed(program: Callable[..., Any], way: str) -> None:
@@ -100,7 +100,7 @@ def of_products(x: Any) -> Any:
     return b.exp(), a @ x.detach().t()
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("partition", ["default", "min_cut"])
 @pytest.mark.parametrize("backend", ["eager", "triton"])
 @pytest.mark.parametrize("program", [of_rows, of_a_view, of_doubles, of_products])
@@ -174,7 +174,7 @@ def reshaped(x: Any) -> Any:
     return z, z.sum(), z.t().contiguous()
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("layout", [(1, 2), (3, 1)])
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_gradient_lies_in_memory_as_if_nothing_else_had_been_asked_for(
     assert traced == strides
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("resample", RESAMPLING)
 def test_a_gradient_of_an_image_lies_in_memory_as_if_nothing_else_had_been_asked_for(resample: str, way: str) -> None:
@@ -293,7 +293,7 @@ class GivesZeros(torch.autograd.Function):
         return torch.zeros_like(grad_outputs[0]), None, None
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("function", [torch.angle, torch.round, lambda x: x.clamp(5, 6), lambda x: x**0, torch.clone])
 @pytest.mark.parametrize("custom", [Masks, GivesZeros])
@@ -335,7 +335,7 @@ def saved_results(x: Any, y: Any) -> Any:
     return x.exp(), y.sigmoid(), (x * y).tanh()
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("written", [0, 1, 2])
 def test_what_is_written_to_is_refused_only_where_it_is_needed(written: int, way: str) -> None:
@@ -407,7 +407,7 @@ def written_in_part(x: Any, y: Any) -> Any:
     return z, x + 1, y * y
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("way", [*WAYS, "dynamic"])
 @pytest.mark.parametrize("program", [apart, of_one_input, of_one_step, written_in_part])
 def test_one_part_may_run_for_good_before_another(program: Callable[..., Any], way: str) -> None:

@@ -46,7 +46,7 @@ def laid_out(gradients: Any) -> list[Any]:
     return [None if g is None else (g.stride(), g.untyped_storage().nbytes()) for g in gradients]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_gradients_inside_of_a_program_are_eager_mode_s_for_any_size(operator: str, backend: str) -> None:
@@ -76,7 +76,7 @@ PROGRAMS: dict[str, Callable[..., tuple[Any, ...]]] = {
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("partition", ["default", "min_cut", None])
 @pytest.mark.parametrize("backend", ["eager", "triton"])
 @pytest.mark.parametrize("name", PROGRAMS)

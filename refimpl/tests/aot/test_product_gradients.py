@@ -38,7 +38,7 @@ def _second(program: Callable[..., torch.Tensor], x: torch.Tensor) -> tuple[torc
     return first, *torch.autograd.grad(first.sum(), x)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("table", [{}, codegen_decompositions()], ids=["operators", "decomposed"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients_of_products(name: str, table: dict[Any, Any]) -> None:
@@ -51,7 +51,7 @@ def test_gradients_of_products(name: str, table: dict[Any, Any]) -> None:
         )
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("order", [_first, _second])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients_of_products_that_the_program_asks_for(name: str, order: Callable[..., Any]) -> None:

@@ -92,7 +92,7 @@ def run(function: Callable[[Tensor], Any]) -> list[Any]:
     return seen
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("is_functional", [False, True])
 @pytest.mark.parametrize("partition", PARTITIONS)
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -202,7 +202,7 @@ def seen(function: Callable[..., Any], arguments: Sequence[Any]) -> list[Any]:
     return [type(result), result.tolist(), flags, shared, freed_now, written, gradients]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_gives_what_eager_mode_gives(name: str, way: str) -> None:

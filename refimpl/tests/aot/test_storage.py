@@ -88,7 +88,7 @@ MOVED: tuple[Program, ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("make", [two, parts])
 @pytest.mark.parametrize("program", MOVED)
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])

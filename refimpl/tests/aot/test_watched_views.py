@@ -64,7 +64,7 @@ def _captured(program: Program) -> Program:
     return with_options(program, CaptureOptions(backend=aot_eager))
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("compiler", [compile_aot, _captured, _compiled_by_shape])
 @pytest.mark.parametrize("watch", [_hooked, _retained, _unwatched])
 @pytest.mark.parametrize("write", WRITES)

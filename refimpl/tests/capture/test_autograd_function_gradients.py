@@ -279,7 +279,7 @@ def gradient_of(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(*PROGRAMS)
 def test_values_and_gradients_are_those_of_eager(program: Callable[..., Any], mode: str) -> None:

@@ -276,7 +276,7 @@ def copies(x: Any) -> Any:
     return shallow, deep, shallow["a"] is table["a"], deep["a"] is table["a"], copy.copy([1, x]), copy.copy(3), x + 1
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(
     extremes, orders, numbers, texts, enumerations, kinds, named_tuples, caches, getters, wrappers, annotated, copies,

@@ -165,7 +165,7 @@ def with_a_decorator_of_its_own(x: torch.Tensor) -> Any:
     return x.sin(), seen
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(
     unused, given_back_and_called, used_at_once, differentiated, with_a_body_that_counts, of_a_base_that_is_told,

@@ -286,7 +286,7 @@ def across_breaks(x: Any) -> Any:
     return [type(v).__name__ for v in made], made[:4], made[2].maxlen, walked, made[1]["zz"], made[4][x]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(lists, errors, tuples, dicts, keys, ordered, defaults, counters, deques, changed_while_iterated, across_breaks)
 def test_containers_are_what_python_has(program: Callable[..., Any], mode: str) -> None:

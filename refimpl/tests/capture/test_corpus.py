@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from refimpl.tests.capture.capturing import MODES, WHERE_IT_MUST, captured_with
-from refimpl.tests.corpus import PROGRAMS, Program, chequered
+from refimpl.tests.corpus import PROGRAMS, Program, fractional
 from refimpl.tests.corpus.compare import assert_agrees
 
 EVERY_SECOND = "every second instruction is run"
@@ -22,7 +22,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("program", "mode", "requires_grad"), chequered(CASES))
+@pytest.mark.parametrize(("program", "mode", "requires_grad"), fractional(CASES))
 def test_captured_program_agrees_with_eager(program: Program, mode: str, requires_grad: bool) -> None:
     function: Any = program.build()
     captured, _, _ = captured_with(function, breaks_at=MODES[mode], recompile_limit=64)

@@ -109,7 +109,7 @@ def parts(value: Any) -> Any:
     return value
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(made, used, found, plain, attributes)
 def test_the_object_is_what_it_is(program: Callable[..., Any], mode: str) -> None:
@@ -287,7 +287,7 @@ def compared_with_itself(x: Any, holder: Any) -> Any:
     return attributes is holder.__dict__, x + 1
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(
     copied_after_a_write,
@@ -375,7 +375,7 @@ def attributes_after_a_break(x: Any) -> Any:
     return sorted(views[0]), list(views[1]), x + 1
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(attributes_after_a_break, iterated_after_a_break, moved_while_iterated, copied, changed_past_the_order)
 def test_an_ordered_dict_of_the_program(program: Callable[..., Any], mode: str) -> None:

@@ -68,7 +68,7 @@ PROGRAMS: list[tuple[Callable[..., Any], bool]] = [
 SIZES = (3, 4, 5, 6, 1, 9, 0, 2, 3)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @pytest.mark.parametrize(("program", "takes_number"), PROGRAMS, ids=[program.__name__ for program, _ in PROGRAMS])
 def test_every_size_gives_what_eager_gives(program: Callable[..., Any], takes_number: bool, mode: str) -> None:

@@ -216,7 +216,7 @@ def driven(x: Any) -> Any:
     return x + sum(seen), seen, next(waiting, "over")
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(
     handled, own_class, made_and_given, finally_and_else, raised_again, another_one, from_a_call, operations, asking,
@@ -558,7 +558,7 @@ def ends_without_a_value(x: Any) -> Any:
         return repr(stop), stop.args, stop.value, x + 1
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(
     thrown_while_it_handles,

@@ -162,7 +162,7 @@ OVER: dict[str, Callable[[Any], Any]] = {
 CALLS = [(torch.full((2,), number),) for number in (1.0, 2.0, 2.0)]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(
     between_breaks, two_names, list_that_grows, list_that_shrinks, list_that_is_changed_ahead,

@@ -114,7 +114,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[float], Any]]] = {
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_those_of_eager(name: str, dynamic: bool) -> None:

@@ -180,7 +180,7 @@ def inputs() -> list[torch.Tensor]:
     return [torch.tensor([0.3, 0.5, 0.7]), torch.tensor([-0.3, 0.5, -0.7]), torch.tensor([0.1, -0.4, 0.7])]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(*PROGRAMS)
 def test_values_are_those_of_eager(program: Callable[..., Any], mode: str) -> None:
@@ -197,7 +197,7 @@ def test_values_are_those_of_eager_behind_aot_autograd(program: Callable[..., An
     assert_agrees_at(plain(program), captured, *inputs(), requires_grad=False, parts=VALUES, is_exact=False)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("differentiates", [False, True])
 @each_of(*DIFFERENTIATED)
 def test_a_graph_that_has_them_is_captured_again(program: Callable[..., Any], differentiates: bool) -> None:
@@ -215,7 +215,7 @@ def _operators(graph: torch.fx.GraphModule) -> list[Any]:
     return [node.target for node in graph.graph.nodes if str(node.target) in ("cond", "map_impl", "while_loop", "scan")]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @each_of(*DIFFERENTIATED)
 def test_gradients_are_those_of_eager(program: Callable[..., Any], backend: str) -> None:

@@ -199,7 +199,7 @@ def running_by_row(x: Any) -> Any:
     return torch.vmap(lambda a: scanned(torch.maximum, a, 0))(x)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @each_of(running_sums, running_trees, running_closures, running_modules, running_products, running_by_row)
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_associative_scan(program: Callable[..., Any], backend: str) -> None:

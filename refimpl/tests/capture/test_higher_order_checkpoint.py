@@ -84,7 +84,7 @@ def inputs() -> list[torch.Tensor]:
     return [torch.linspace(-1, 1, 16).view(4, 4), torch.linspace(-2, 1, 16).view(4, 4)]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(*PROGRAMS)
 def test_values_gradients_and_random_numbers_are_those_of_eager(program: Callable[..., Any], mode: str) -> None:

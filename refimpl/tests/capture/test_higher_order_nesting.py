@@ -129,7 +129,7 @@ PROGRAMS: list[Callable[..., Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @each_of(*PROGRAMS)
 def test_values_and_gradients_are_those_of_eager(program: Callable[..., Any], backend: str) -> None:

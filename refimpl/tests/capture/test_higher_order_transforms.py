@@ -54,7 +54,7 @@ def seen(function: Callable[..., Any]) -> Any:
     return result, torch.autograd.grad(total, leaf)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @each_of(*WHOLE)
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_mapped_scan_is_part_of_one_graph(program: Callable[..., Any], dynamic: bool) -> None:

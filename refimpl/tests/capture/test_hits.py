@@ -99,7 +99,7 @@ def hook(layers: Any) -> None:
 CHANGES: list[Callable[[Any], None]] = [tie, widen, transpose, freeze, grow, negate, dropped, hook]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("count", [2, MANY])
 def test_each_guard_of_many_tensors_tells_a_change(change: Callable[[Any], None], count: int) -> None:

@@ -24,7 +24,7 @@ from refimpl.tests.capture.interpreter_agreement import MODES, InterpretedProgra
 PROGRAMS = programs()
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)

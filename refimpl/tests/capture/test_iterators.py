@@ -304,7 +304,7 @@ def partials_across_breaks(x: Any) -> Any:
 BREAKING = (unpacks, across_breaks, groups_across_breaks, partials_across_breaks)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(
     maps_and_filters, pairs, chains, slices, repeats, combinations, conditions, accumulations, groups,

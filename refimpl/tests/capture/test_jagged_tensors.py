@@ -158,7 +158,7 @@ def check_equal(found: Sequence[Any], expected: Sequence[Any]) -> None:
             assert ours == theirs
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_of_jagged_tensors_does_what_eager_does(name: str, backend: str) -> None:

@@ -118,7 +118,7 @@ def a_destructor_of_a_variable(x: Any) -> Any:
     return seen, second, y
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(a_variable, a_proxy, an_exception, a_generator, a_cycle, a_destructor, a_destructor_of_a_variable)
 def test_an_object_is_freed_when_eager_frees_it(program: Callable[..., Any], mode: str) -> None:

@@ -91,7 +91,7 @@ CAPTURED = {
 COMPILED = {"by arguments": lambda f, d: compile_aot(f, dynamic=bool(d))}
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dynamic", [None, True, False])
 @pytest.mark.parametrize("way", [*CAPTURED, *COMPILED])
 @pytest.mark.parametrize(("program", "calls"), PROGRAMS)
@@ -223,7 +223,7 @@ def steps_behind_autograd(w: Any) -> None:
     w.data.mul_(2)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("is_parameter", [False, True])
 @pytest.mark.parametrize("backend", [aot_eager, triton])
 @pytest.mark.parametrize("write", [steps, turns_nothing, steps_behind_autograd])

@@ -78,7 +78,7 @@ def printed() -> Iterator[io.StringIO]:
         yield out
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @each_of(*WHOLE, a_list, before_a_write, before_a_break)
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_the_output_is_that_of_eager(program: Callable[..., Any], backend: str) -> None:

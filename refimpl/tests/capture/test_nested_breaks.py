@@ -213,7 +213,7 @@ def observed(function: Callable[..., Any], *args: Any) -> Any:
 INPUTS = tuple((torch.full((2, 2), value),) for value in (1.0, 2.0))
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("nests", [False, True], ids=["apart", "nested"])
 @pytest.mark.parametrize("program", COUNTED, ids=lambda program: program.__name__)
 def test_there_are_as_many_graphs_as_upstream_makes(program: Program, nests: bool) -> None:
@@ -222,7 +222,7 @@ def test_there_are_as_many_graphs_as_upstream_makes(program: Program, nests: boo
     assert len(recorder.graphs) == COUNTED[program][nests]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @pytest.mark.parametrize(
     "program",

@@ -247,7 +247,7 @@ def across_breaks(x: Any) -> Any:
     return made.value, Ordered(1) < Ordered(2)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(
     arithmetic, in_place, subclasses_first, not_known, comparisons, containers, truths, data_classes, across_breaks,

@@ -116,7 +116,7 @@ CALLS: list[tuple[Callable[..., Any], str, bool]] = [
 ]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(("program", "name", "is_kept"), CALLS, ids=[program.__name__ for program, _, _ in CALLS])
 def test_a_call_is_a_node_and_gives_results_and_gradients_of_eager(

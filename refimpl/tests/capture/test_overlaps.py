@@ -59,7 +59,7 @@ def outcome(function: Callable[[Any], Any]) -> str:
     return "no error"
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
@@ -113,7 +113,7 @@ def written(function: Callable[[Any], Any], size: int = 6) -> list[float]:
     return memory.tolist()
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("program", (UPDATES | NO_UPDATES).values(), ids=UPDATES | NO_UPDATES)
@@ -181,7 +181,7 @@ READ_BEFORE: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("program", (READ_AFTERWARDS | READ_BEFORE).values(), ids=READ_AFTERWARDS | READ_BEFORE)
 def test_what_is_read_after_a_write_is_what_was_written(program: Callable[[Any], Any], dynamic: bool | None) -> None:

@@ -140,7 +140,7 @@ def assert_same(call: Callable[..., Any], module: Stack) -> None:
     torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_is_seen(name: str, depth: int) -> None:

@@ -115,7 +115,7 @@ def seen(function: Callable[..., Any], seed: int) -> Any:
     return result, gradient, random.getstate(), GENERATOR.getstate()
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @each_of(*WHOLE)
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_numbers_are_inputs_of_one_graph(program: Callable[..., Any], backend: str) -> None:
@@ -133,7 +133,7 @@ def test_one_graph_serves_all_numbers(program: Callable[..., Any]) -> None:
     assert not options.breaks
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @each_of(*WHOLE, *BREAKING)
 @IN_EVERY_MODE
 def test_numbers_are_drawn_once_and_in_order(program: Callable[..., Any], mode: str) -> None:

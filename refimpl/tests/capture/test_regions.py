@@ -102,7 +102,7 @@ def asks_a_region(x: Any) -> Any:
     return y, region.mode, nothing is None, type(region) is torch.inference_mode
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(
     casts,

@@ -355,7 +355,7 @@ def bound_in_the_second_round(x: Any) -> Any:
     return x, [j + 1 for j in range(2)], j, last, deleted  # pyright: ignore[reportPossiblyUnboundVariable]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(
     finds_attributes, goes_through_modules, bound_in_the_second_round, generators, steps, unpacks_generators,

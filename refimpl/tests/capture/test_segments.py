@@ -183,7 +183,7 @@ def swaps(x: Any, y: Any) -> Any:
     return a is b, a, y
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(
     straight, loop, while_on_data, keyword_and_star, closure, lists, dicts, views, in_place, prints, branches, reads,

@@ -179,7 +179,7 @@ def nested(x: Any) -> Any:
     return grid, grid[1][0] + grid[0][1]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(
     made_and_changed,

@@ -184,7 +184,7 @@ def across_breaks(x: Any) -> Any:
     return found, other, copied, walked, list(copied), x * len(found)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(
     displays, methods, operators, elements, equal_ones, inputs, by_identity, errors, of_iterables, views,

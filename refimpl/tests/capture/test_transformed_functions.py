@@ -376,7 +376,7 @@ def seen(function: Callable[..., Any], *, requires_grad: bool) -> Any:
     return result, found
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @each_of(*WHOLE)
 @pytest.mark.parametrize("requires_grad", [True, False])
 def test_a_function_in_a_transform_is_part_of_one_graph(program: Callable[..., Any], requires_grad: bool) -> None:

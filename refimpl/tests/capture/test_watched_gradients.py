@@ -195,7 +195,7 @@ def assigns(x: Any) -> Any:
     return w.exp()
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(
     hooked, kept, asked_for, not_used_directly, in_a_loop, in_a_function, written_before, written_input, a_view,
@@ -301,7 +301,7 @@ DETACHED = (
 )  # fmt: skip
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @IN_EVERY_MODE
 @each_of(*DETACHED)
 def test_what_a_view_keeps_of_a_base_that_is_detached(program: Callable[..., Any], mode: str) -> None:

@@ -86,7 +86,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("is_causal", [False, True], ids=["all keys", "causal"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes(name: str, *, is_causal: bool) -> None:

@@ -63,7 +63,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "symbolic"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_configuration_gives_the_same_result(name: str, tmp_path: Path, *, dynamic: bool) -> None:

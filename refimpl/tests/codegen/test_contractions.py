@@ -100,7 +100,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize(("rows", "depth", "columns"), SHAPES)
 @pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
 def test_sizes_and_layouts(rows: int, depth: int, columns: int, turned: str) -> None:
@@ -130,7 +130,7 @@ def _bias(dtype: torch.dtype) -> torch.Tensor:
     return torch.tensor([float("nan"), 1.0, -2.0, float("inf"), 0.5]).to(dtype)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dtype", [*HALF_AND_FLOAT, torch.int64, torch.uint8], ids=str)
 @pytest.mark.parametrize(("alpha", "beta"), [(1, 1), (2, 0), (-3, 2), (0, 1)])
 def test_sums_with_factors(dtype: torch.dtype, alpha: int, beta: int) -> None:
@@ -289,7 +289,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "vector"])
 def test_emulator_interpreter_and_compiler_agree(name: str, dtype: torch.dtype) -> None:

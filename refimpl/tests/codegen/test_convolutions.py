@@ -17,7 +17,7 @@ CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize(
     ("stride", "padding", "dilation", "groups"), [*itertools.product((1, 2), (0, 1), (1, 2), (1, 2)), (3, 2, 1, 4)]
 )
@@ -37,7 +37,7 @@ def test_parameters(stride: int, padding: int, dilation: int, groups: int, *, tr
     assert len(backward.kernels) == 3
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dtype", HALF_AND_FLOAT, ids=str)
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_ranks_and_dtypes(rank: int, dtype: torch.dtype) -> None:
@@ -137,7 +137,7 @@ def test_infinite_weights_count_only_where_a_window_lies(stride: int) -> None:
     torch.testing.assert_close(gradient(compiled), gradient(function), rtol=0, atol=0)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(("stride", "padding", "groups"), [(1, 0, 1), (1, 1, 2), (2, 1, 1), (3, 2, 2)])
 def test_products_with_taps_that_do_not_exist_are_none(

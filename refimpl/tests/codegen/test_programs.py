@@ -93,7 +93,7 @@ def test_long_running_sums_are_made_in_parts(dtype: torch.dtype) -> None:
     assert list(graph.fallbacks) == ["aten.cumprod.default"]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("grad", [False, True], ids=["forward", "with gradients"])
 def test_programs(name: str, *, grad: bool) -> None:
@@ -278,7 +278,7 @@ ROUNDED: dict[str, Callable[..., Any]] = {
 """Functions of a tensor of a half dtype, a tensor of integers, and a 0-dim float32 tensor."""
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", ROUNDED)
 def test_operands_of_half_types_are_rounded_as_in_eager(name: str, dtype: torch.dtype) -> None:

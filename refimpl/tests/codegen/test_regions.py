@@ -125,7 +125,7 @@ def test_ways_to_write_it(function: Function) -> None:
     assert _agree(function, qkv(), wanted=3).regions == [{"forward": 1}, {"gradients": 1}]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("shape", [(24, 40), (2, 1, 1, 40), (2, 1, 24, 40), (1, 3, 24, 1), (2, 3, 24, 40)], ids=str)
 @pytest.mark.parametrize("function", WITH_MASKS, ids=lambda f: f.__name__)
 def test_masks(function: Function, shape: tuple[int, ...]) -> None:
@@ -134,7 +134,7 @@ def test_masks(function: Function, shape: tuple[int, ...]) -> None:
     assert _agree(function, inputs, wanted=3).regions == [{"forward": 1}, {"gradients": 1}]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize("function", [_plain, _causal, _added], ids=lambda f: f.__name__)
 def test_dtypes(function: Function, dtype: torch.dtype) -> None:
@@ -334,7 +334,7 @@ LEFT = (
 )
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("wanted", [0, 3])
 @pytest.mark.parametrize("function", LEFT, ids=lambda f: f.__name__)
 def test_what_is_left_alone(function: Function, wanted: int) -> None:

@@ -475,7 +475,7 @@ STATISTICS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("name", STATISTICS)
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("on_gpu", [False, True])

@@ -104,7 +104,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dynamic", [False, True], ids=["", "dynamic"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_configuration_gives_the_same(name: str, dynamic: bool) -> None:
@@ -244,7 +244,7 @@ LONG: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dynamic", [False, True], ids=["", "dynamic"])
 @pytest.mark.parametrize("name", LONG)
 def test_long_reductions_are_split_and_give_what_eager_gives(name: str, dynamic: bool) -> None:

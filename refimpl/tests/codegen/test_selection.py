@@ -32,7 +32,7 @@ def _check_selection(x: torch.Tensor, k: int, dim: int, *, largest: bool) -> Com
     return compiler
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize(
     ("shape", "k", "dim"), [((6, 40), 1, 1), ((6, 40), 8, 1), ((9, 5), 3, 0), ((2, 7, 3), 4, 1), ((3, 5000), 2, 1)]

@@ -65,7 +65,7 @@ PROGRAMS: dict[str, tuple[Callable[[torch.Tensor], Any], tuple[int, ...]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_windows_and_their_gradients(name: str, dtype: torch.dtype) -> None:

@@ -71,7 +71,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {  # of (5, 6
 }  # fmt: skip
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_writes_and_their_gradients(name: str, dtype: torch.dtype) -> None:
@@ -92,7 +92,7 @@ def test_levels_agree(name: str) -> None:
     check_levels(compiler.recorded, tolerance=1e-6)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize(
     "dtype", [torch.int64, torch.int32, torch.int8, torch.uint8, torch.float16, torch.bfloat16], ids=str
 )
@@ -106,7 +106,7 @@ def test_scatter_reduce_of_every_dtype(dtype: torch.dtype, reduce: str, *, inclu
     check(function, numbers(5, 6, dtype=dtype), numbers(7, 6, seed=1, dtype=dtype), tolerance=tolerance, strict=False)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64], ids=str)
 @pytest.mark.parametrize("reduce", ["amax", "amin"])
 @pytest.mark.parametrize("include_self", [True, False])
@@ -267,7 +267,7 @@ OUT_OF_BOUNDS: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("name", OUT_OF_BOUNDS)
 @pytest.mark.parametrize("place", [5, -6])
 def test_places_out_of_bounds_are_eager_s_error(name: str, place: int) -> None:

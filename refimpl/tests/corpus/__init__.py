@@ -30,7 +30,7 @@ def case(program: Program, way: str, *values: Any, name: str = "") -> Any:
     return pytest.param(program, short, *values, id="-".join([program.name, name or short]))
 
 
-def chequered(rows: Iterable[Any]) -> list[Any]:
+def fractional(rows: Iterable[Any]) -> list[Any]:
     """Rows of parameters, the program first: every second way of a program is slow, the odd ones and the even ones by turns.
 
     So each program is run in some ways and each way runs many programs. A program that some way refuses is run in all.

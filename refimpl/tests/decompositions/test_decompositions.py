@@ -154,7 +154,7 @@ OPERANDS = [
 ]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("first", OPERANDS[:7], ids=lambda x: f"{x.dtype}-{x.ndim}d")
 @pytest.mark.parametrize("second", OPERANDS, ids=str)
 def test_types_promote_as_in_torch(first: torch.Tensor, second: Any) -> None:
@@ -314,7 +314,7 @@ OUT_OF_BOUNDS: dict[str, Callable[[torch.Tensor], Any]] = {
 TAKE_NEGATIVE = ("put", "put, transposed")  # indices that count from the end
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("name", OUT_OF_BOUNDS)
 @pytest.mark.parametrize("index", [70, -70, -1])
 def test_an_index_out_of_bounds_is_eagers_error(name: str, index: int) -> None:

@@ -46,7 +46,7 @@ def assert_as_eager(overload: Any, *args: Any) -> None:
     assert actual.stride() == expected.stride()
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("value", [0.5, float("inf"), float("nan")])
 @pytest.mark.parametrize("name", KERNELS)
 def test_sizes_that_are_kept_are_read_as_eager_reads_them(name: str, value: float) -> None:
@@ -78,7 +78,7 @@ def test_the_kernel_for_large_images_goes_by_the_scale(height: int, last: bool, 
     assert_as_eager(aten.upsample_nearest2d.default, x, [height, 64], 1.015, 1.015)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compiled_a_size_that_is_kept_is_eagers_and_so_is_its_gradient(mode: str, dynamic: bool) -> None:

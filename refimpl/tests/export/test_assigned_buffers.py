@@ -75,7 +75,7 @@ def read_in_branch(self: Buffers, x: torch.Tensor) -> Any:
 FUNCTIONS = [counted, old_is_returned, written_and_assigned, kept_for_backward, with_history, read_in_branch, swapped]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @STRICT
 @TABLES
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)

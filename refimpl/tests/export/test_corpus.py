@@ -148,7 +148,7 @@ def original_of(case: Case) -> torch.nn.Module:
     return case.module()
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @STRICT
 @EVERY_CASE
 @pytest.mark.filterwarnings("ignore:The attribute")  # that forward assigns to
@@ -175,7 +175,7 @@ def _integers(module: torch.nn.Module) -> dict[str, int]:
     return {name: value for name, value in vars(module).items() if type(value) is int}
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @STRICT
 @pytest.mark.parametrize("case", DECOMPOSED.values(), ids=DECOMPOSED)
 @pytest.mark.filterwarnings("ignore:The attribute")

@@ -51,7 +51,7 @@ class Called(torch.nn.Module):
         return self.function(x)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("strict", [False, True])
 def test_an_export_computes_what_eager_computes(name: str, strict: bool) -> None:

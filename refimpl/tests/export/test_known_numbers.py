@@ -34,7 +34,7 @@ CONDITIONS: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, int], tuple[in
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @STRICT
 @in_forms("exported", "decomposed", "functional", "saved", "decomposed, saved", "exported again")
 @pytest.mark.parametrize("name", CONDITIONS)

@@ -153,7 +153,7 @@ CASES = {
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @STRICT
 @pytest.mark.parametrize("name", CASES)
 def test_programs_run_as_in_eager(name: str, strict: bool) -> None:

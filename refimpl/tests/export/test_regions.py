@@ -102,7 +102,7 @@ def assert_same(actual: dict[str, Any], expected: dict[str, Any]) -> None:
             assert actual[name] == value, name
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @STRICT
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", [Regions, Casts], ids=lambda kind: kind.__name__)
@@ -113,7 +113,7 @@ def test_values_gradients_and_histories_are_those_of_the_module(kind: type[nn.Mo
     assert_same(observed(FORMS[form](program).module(), x), observed(module, x))
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_regions_inside_of_branches_compute_the_same(form: str, sign: float) -> None:

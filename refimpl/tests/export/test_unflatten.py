@@ -32,7 +32,7 @@ def graphs(module: UnflattenedModule) -> list[torch.fx.Graph]:
 PARTS = {name: case for name, case in CASES.items() if case.parts}
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @STRICT
 @pytest.mark.parametrize("name", PARTS)
 def test_parts_that_keep_their_signature_can_be_replaced(name: str, strict: bool) -> None:
@@ -53,7 +53,7 @@ def test_parts_that_keep_their_signature_can_be_replaced(name: str, strict: bool
         assert calls or (name, path) == ("branches", "linear")  # in a branch there is no module to be called
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @STRICT
 @pytest.mark.parametrize("name", sorted(set(PARTS) - {"twice", "writing", "shared"}))
 def test_parts_keep_their_signature_through_decomposition(name: str, strict: bool) -> None:

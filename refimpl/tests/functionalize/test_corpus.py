@@ -11,11 +11,11 @@ from torch import Tensor
 
 import refimpl
 from refimpl.functionalize import functionalize_graph
-from refimpl.tests.corpus import Program, case, chequered, programs_of, refusal
+from refimpl.tests.corpus import Program, case, fractional, programs_of, refusal
 from refimpl.tests.corpus.compare import Seen, assert_same, observe
 
 STRATEGIES: tuple[dict[str, Any], ...] = ({}, {"strategy": "scatter"}, {"keeps_views": False})
-CASES = chequered(
+CASES = fractional(
     case(program, f"functionalize.{mode}")
     for program in programs_of("functionalize")
     for mode in ("real", "fake", "symbolic")

@@ -109,7 +109,7 @@ def arguments() -> tuple[Tensor, Tensor]:
     return torch.arange(9.0).view(3, 3), torch.arange(9.0).view(3, 3) * 2 + 1
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_results_and_written_arguments_are_those_of_eager(program: Callable[..., Any], dynamic: bool) -> None:

@@ -34,7 +34,7 @@ DRAWS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("draw", DRAWS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_numbers_and_the_generator_are_those_of_eager(layout: str, draw: str) -> None:

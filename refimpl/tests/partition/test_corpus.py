@@ -22,7 +22,7 @@ def smallest(*args: Any, **kwargs: Any) -> Any:
 WAYS = [(smallest, False), (smallest, True), (min_cut_rematerialization_partition, True)]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize(("partitioner", "dynamic"), WAYS, ids=["smallest", "smallest-dynamic", "min_cut-dynamic"])
 @pytest.mark.parametrize("program", programs_of("partition"), ids=str)
 def test_compiled_programs_do_what_eager_does(program: Program, partitioner: Any, dynamic: bool) -> None:

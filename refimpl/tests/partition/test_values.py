@@ -40,7 +40,7 @@ MORE_PROGRAMS = {
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("name", MORE_PROGRAMS)

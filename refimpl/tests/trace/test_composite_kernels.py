@@ -145,7 +145,7 @@ def test_classes_out_of_range_are_an_error_when_the_graph_runs(values: list[int]
 _OPERANDS = [(4,), (3, 4), (2, 3, 4), (1, 3, 4), (5, 2, 3, 4)], [(4,), (4, 6), (2, 4, 6), (1, 4, 6), (1, 2, 4, 6)]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("gradients", [(False, False), (True, False), (False, True)], ids=["none", "left", "right"])
 @pytest.mark.parametrize("is_transposed", [False, True])
 @pytest.mark.parametrize("right", _OPERANDS[1], ids=str)

@@ -10,11 +10,11 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx as torch_make_fx
 
 import refimpl
-from refimpl.tests.corpus import Program, chequered, programs_of
+from refimpl.tests.corpus import Program, fractional, programs_of
 from refimpl.tests.corpus.compare import assert_same, observe
 
 MODES = ("real", "fake", "symbolic")
-CASES = chequered(
+CASES = fractional(
     (program, mode) for program in programs_of("trace") for mode in MODES if mode == "real" or not program.needs_data
 )
 SIZE_QUERIES = {torch.ops.aten.sym_size.int, torch.ops.aten.sym_stride.int, torch.ops.aten.sym_numel.default}

@@ -366,7 +366,7 @@ def _nothing_dropped_out(x: torch.Tensor) -> torch.Tensor:
     return torch.native_dropout(x, 0.0, True)[0]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("backend", ["eager", "triton"])
 @pytest.mark.parametrize("function", [torch.nn.functional.logsigmoid, torch.nn.functional.glu, _nothing_dropped_out])

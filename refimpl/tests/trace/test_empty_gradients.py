@@ -29,7 +29,7 @@ def gradients(function: Callable[..., torch.Tensor], x: torch.Tensor) -> list[An
     return [None if g is None else (g.nan_to_num(7.0), g.stride(), g.dtype) for g in found]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("backend", ["eager", "triton"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients_of_nothing(name: str, backend: str) -> None:

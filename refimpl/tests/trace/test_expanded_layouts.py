@@ -21,7 +21,7 @@ def operands(shape: tuple[int, ...]) -> list[torch.Tensor]:
     return [torch.ones(shape), torch.ones(shape[::-1]).permute(dims), gaps, torch.ones(()).expand(shape)]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("mode", ["fake", "symbolic"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_expanded_tensors_have_the_kernel_s_strides(shape: tuple[int, ...], mode: str) -> None:

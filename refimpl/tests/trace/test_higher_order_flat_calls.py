@@ -210,7 +210,7 @@ PAIRS: dict[str, tuple[Program, Program]] = {
 }
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("tracing_mode", ["real", "symbolic"])
 def test_values(name: str, tracing_mode: str) -> None:

@@ -36,7 +36,7 @@ def _traced_metadata(fn, *args):
     return _metadata([node.meta["val"] for node in returned])
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("driver", [None, "gels", "gelsy", "gelsd", "gelss"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
 @pytest.mark.parametrize("sizes", _SIZES, ids=str)

@@ -173,7 +173,7 @@ def make() -> tuple[list[Tensor], list[Tensor]]:
     return leaves, leaves
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_values_gradients_and_calls_are_those_of_eager(way: Any, program: Program) -> None:

@@ -39,7 +39,7 @@ def layouts(shape: tuple[int, ...]) -> Iterator[Tensor]:
         yield torch.cat([x, x], 1).contiguous(memory_format=last)[:, ::2]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", NORMS)
 def test_strides_are_those_of_the_kernel(name: str, dynamic: bool) -> None:
@@ -69,7 +69,7 @@ def test_strides_are_those_of_the_kernel(name: str, dynamic: bool) -> None:
     assert kept > 1 or name in ("layer", "instance")
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", NORMS)
 def test_a_program_that_asks_is_told_the_strides_of_the_kernel(name: str, dynamic: bool) -> None:

@@ -40,7 +40,7 @@ X = torch.linspace(-2, 2, 12)
 MASK = X > 0
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("number", NUMBERS, ids=str)
 def test_a_number_fits_where_eager_converts_it(number: float, dtype: torch.dtype) -> None:
@@ -126,7 +126,7 @@ ROUNDED: dict[str, Callable[[torch.Tensor], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dtype", HALF, ids=str)
 @pytest.mark.parametrize("name", ROUNDED)
 def test_numbers_beside_half_types_are_rounded_as_in_eager(name: str, dtype: torch.dtype) -> None:

@@ -129,7 +129,7 @@ def _run(program: Program, arguments: tuple[Any, ...]) -> tuple[list[Any], list[
     return results, list(torch.autograd.grad(total, inputs, allow_unused=True))
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("mode", ["real", "symbolic"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_graph_has_the_ops_of_torch_above_autograd(name: str, mode: Mode) -> None:
@@ -142,7 +142,7 @@ def test_the_graph_has_the_ops_of_torch_above_autograd(name: str, mode: Mode) ->
     assert _multiset(ours) == _multiset(theirs)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_graph_does_and_differentiates_what_the_program_does(name: str, mode: Mode) -> None:

@@ -130,7 +130,7 @@ def test_strides_of_reflections_and_their_gradients_are_those_of_the_kernel(kind
     assert (kept > 10) is (dims > 1)
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("backend", ["eager", "triton"])
 @pytest.mark.parametrize("mode", ["reflect", "replicate"])

@@ -87,7 +87,7 @@ def with_tangent(program: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[t
     return both
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("way", TRACED)
 @pytest.mark.parametrize("name", OF_NUMBERS)
 def test_tangents_beside_numbers(name: str, way: str) -> None:

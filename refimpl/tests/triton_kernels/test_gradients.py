@@ -154,7 +154,7 @@ def seen(function: Program) -> list[Any]:
     return [result.detach(), result.requires_grad, x.detach(), x._version, x.grad, y.grad]
 
 
-@pytest.mark.chequered
+@pytest.mark.fractional
 @pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients_are_those_of_eager_mode(name: str, road: str) -> None:
