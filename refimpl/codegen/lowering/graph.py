@@ -239,6 +239,8 @@ class _GraphLowering:
         reason = "no rule"
         if any(isinstance(leaf, Opaque) for leaf in pytree.tree_leaves((arguments, keywords))):
             function, reason = None, "an argument that is no strided tensor and no whole number"
+        if function is not None and _has_unbacked(node):
+            function, reason = None, "a result of which the call says the size or the offset"
         if _is_on_meta(value) or any(_is_on_meta(source.meta.get("val")) for source in node.all_input_nodes):
             function, reason = None, "tensors on the meta device"
         if node in self.bases and getattr(node.target, "overloadpacket", None) in COPIES_OF_MEMORY:

@@ -288,6 +288,7 @@ def test_an_offset_that_data_says_is_read_from_the_result() -> None:
 
     for start in (1, 3):
         _check(function, torch.rand(5, 4), torch.tensor(start))
+        _check(lambda x, ends: x.tensor_split(ends, 1), torch.rand(3, 5), torch.tensor([start, 4]))
 
 
 @pytest.mark.parametrize("function", [torch.ops.aten._softmax_backward_data, torch.ops.aten._log_softmax_backward_data])
