@@ -132,7 +132,7 @@ class RoundingNoise(TorchDispatchMode):
         result, is_own = _inside_domain(func, (args, kwargs), (moved_args, moved_kwargs), kind, facts)
         errors: list[torch.Tensor | None] = []
         if self.scale and not kind.written:
-            is_own &= not facts.undeclared_writes
+            is_own &= kind.is_aten and not facts.undeclared_writes  # another library's kernel may have written to them
             errors = self._errors_of(func, moved_args, moved_kwargs, result, is_own=is_own)
         if self.scale:
             result = _with_open_elements(func, args, kwargs, moved_args, kind, facts, result)

@@ -631,3 +631,16 @@ def test_shortcuts_for_large_tensors_give_the_same_noise(
     expected = runs()
     monkeypatch.setattr(f"oracle.reruns.{where}.{name}", other)
     assert [torch.equal(*pair) for pair in zip(expected, runs(), strict=True)] == [True] * 12
+
+
+@torch.library.custom_op("torch_oracle_test_noise::writes_unsaid", mutates_args=())
+def writes_unsaid(x: torch.Tensor) -> torch.Tensor:
+    y = x.sin().sum(0)
+    x.mul_(2)
+    return y
+
+
+def test_a_kernel_that_writes_to_an_argument_unsaid_has_no_larger_noise() -> None:
+    x = torch.linspace(0, 1, 4000).reshape(1000, 4)
+    found = noisy(lambda: writes_unsaid(x.clone()), 0, 1.0)
+    torch.testing.assert_close(found, x.sin().sum(0), rtol=1e-3, atol=0)
