@@ -30,7 +30,7 @@ class Copies:
             for number, call in enumerate(like)
             for section in _SECTIONS
             for leaf in getattr(call, section)
-            if isinstance(leaf.value, torch.Tensor) and leaf.value.numel() >= _FEWEST
+            if _is_shareable(leaf.value)
         }
         self._last: dict[tuple[str, str], torch.Tensor] = {}
 
@@ -40,7 +40,7 @@ class Copies:
             return value
         with torch.no_grad():
             tensor = value.detach()
-            if value.numel() < _FEWEST or not _is_shareable(value):
+            if not _is_shareable(value):
                 return tensor.clone()
             for known in (self._known.get((call, section, path)), self._last.get((section, path))):
                 if known is not None and _has_equal_bits(tensor, known):
@@ -50,11 +50,13 @@ class Copies:
             return copied
 
 
-def _is_shareable(tensor: torch.Tensor) -> bool:
-    """Whether bits, sizes and strides say everything about its copy."""
+def _is_shareable(tensor: Any) -> bool:
+    """Whether it is a large tensor, and bits, sizes and strides say everything about its copy. Calls no method of a subclass."""
     return (
         type(tensor) in _PLAIN
         and has_plain_storage(tensor)
+        and tensor.device.type != "meta"
+        and tensor.numel() >= _FEWEST
         and not tensor.is_inference()
         and not (tensor.is_conj() or tensor.is_neg())
         and tensor.element_size() in _BITS
@@ -67,7 +69,7 @@ def _has_equal_bits(tensor: torch.Tensor, known: torch.Tensor) -> bool:
     """Whether a copy of the tensor would be `known`, NaN payloads and signs of zeros included."""
     if (tensor.dtype, tensor.shape, tensor.stride(), tensor.device) != (
         known.dtype, known.shape, known.stride(), known.device,
-    ) or not _is_shareable(known):  # fmt: skip
+    ):  # fmt: skip
         return False
     bits = _BITS[tensor.element_size()]
     flat = (one.as_strided((one.numel(),), (1,), one.storage_offset()).view(bits) for one in (tensor, known))

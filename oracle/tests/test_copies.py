@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -68,6 +69,29 @@ def test_a_later_call_shares_the_copy_of_an_earlier_one_until_the_tensor_changes
     assert seen[0] is not state
     assert seen[0].equal(LARGE)
     assert changed.equal(LARGE + 1)
+
+
+def test_what_has_no_bits_or_strides_is_copied() -> None:
+    sparse = LARGE.to_sparse_csr()
+    for tensor, like in ((LARGE.to("meta"), LARGE.to("meta")), (LARGE, sparse), (sparse, LARGE), (sparse, sparse)):
+        copied = copy_of(tensor, like)
+        assert copied is not like
+        assert (copied.layout, copied.device) == (tensor.layout, tensor.device)
+
+
+class _Guarded(torch.Tensor):
+    """Answers no question but the two that a copy asks."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func not in (torch.Tensor.detach, torch.Tensor.clone):
+            raise TypeError(f"{func} of a guarded tensor")
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def test_a_subclass_is_asked_for_nothing_but_its_copy() -> None:
+    guarded = LARGE.as_subclass(_Guarded)
+    assert type(copy_of(guarded, guarded)) is _Guarded
 
 
 def test_a_parameter_is_copied_without_its_history() -> None:
