@@ -18,14 +18,16 @@ import sqlalchemy as sa
 
 from results.measurements import rows_of, timed_rows
 from results.schema import META, PAST, RECORDS, RUNS
-from results.speed.past import COLUMNS, PastRun
+from results.speed.past import COLUMNS, DEFINITION, PastRun
 
 _NUMBER: Final = np.dtype("<f8")
 
 
 def past_run(connection: sa.Connection, run_id: str, case_ids: Iterable[str], *, recorded: int) -> PastRun:
     """What a run with so many records measured: of its timed cases, and of these ones."""
-    run = connection.execute(sa.select(RUNS.c.run).where(RUNS.c.run_id == run_id)).scalar_one()
+    run = connection.execute(sa.select(RUNS.c.run).where(RUNS.c.run_id == run_id)).scalar()
+    if run is None:  # pruned since the comparison began
+        return PastRun.of({})
     kept = connection.execute(sa.select(META.c.value).where(META.c.key == f"{PAST}{run}")).scalar()
     found = _read(kept, run_id, recorded) or PastRun.of(timed_rows(connection, run))
     known = set(found.case_ids)
@@ -42,16 +44,24 @@ def keep_past(connection: sa.Connection, run: int) -> None:
     ).one()
     past = PastRun.of(timed_rows(connection, run))
     numbers = base64.b64encode(zlib.compress(past.numbers.astype(_NUMBER).tobytes(), 1)).decode()
-    value = {"run": run_id, "records": recorded, "columns": COLUMNS, "case_ids": past.case_ids, "numbers": numbers}
+    value = {
+        "run": run_id,
+        "records": recorded,
+        "definition": DEFINITION,
+        "columns": COLUMNS,
+        "case_ids": past.case_ids,
+        "numbers": numbers,
+    }
     connection.execute(sa.delete(META).where(META.c.key == f"{PAST}{run}"))
     connection.execute(sa.insert(META), [{"key": f"{PAST}{run}", "value": json.dumps(value)}])
 
 
 def _read(kept: str | None, run_id: str, recorded: int) -> PastRun | None:
-    """Kept moments; None if they are of other records, have other columns, or are damaged."""
+    """Kept moments; None if they are of other records, of another definition, have other columns, or are damaged."""
     try:
         read = json.loads(kept or "{}")
-        if (read.get("run"), read.get("records"), read.get("columns")) != (run_id, recorded, list(COLUMNS)):
+        about = tuple(read.get(name) for name in ("run", "records", "definition", "columns"))
+        if about != (run_id, recorded, DEFINITION, list(COLUMNS)):
             return None
         case_ids: Sequence[str] = read["case_ids"]
         numbers = np.frombuffer(zlib.decompress(base64.b64decode(read["numbers"])), dtype=_NUMBER)

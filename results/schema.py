@@ -278,7 +278,7 @@ METADATA: Final = sa.MetaData()  # what a row is: the `info` of a table; what a 
 META: Final = sa.Table(
     "torch_oracle_meta",
     METADATA,
-    sa.Column("key", sa.String(64), primary_key=True, doc="schema_version, or error_sums/ or past/ and a run"),
+    sa.Column("key", sa.String(64), primary_key=True, doc="schema_version, error_sums/N or past/N of run number N"),
     sa.Column("value", SafeText, nullable=False, doc="its value; of a run: JSON, what `results.kept` keeps"),
     info={"row": "one fact about the database"},
 )

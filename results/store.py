@@ -549,7 +549,7 @@ def _json_object(run_id: str, what: str, text: str) -> Mapping[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise UsageError(
-            seen=f"run {run_id}, of which the database has as {what} {text[:40]!r}",
+            seen=f"the {what} of run {run_id} in the database: {text[:40]!r}",
             expected="a JSON object, as a sweep writes it",
             do="restore the database from a copy",
         )

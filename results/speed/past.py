@@ -25,6 +25,8 @@ _SOURCES: Final[tuple[Source, ...]] = (*CENTRES, "compile CPU", "compile wall", 
 _COUNTED: Final = ("graph_breaks", "recompiles", "kernels")
 _SHORTEST: Final = "shortest"  # `oracle.costs.shortest_of` of the speed's costs
 _MOMENTS: Final[Mapping[str, float]] = {"count": 0.0, "mean": math.nan, "squares": 0.0}  # with what an absent case has
+DEFINITION: Final = 1
+"""Of the numbers: to be raised with any change of how a process's costs become one, or of which cases and costs count."""
 COLUMNS: Final = (
     _SHORTEST,
     *(f"{source}/{moment}" for source in _SOURCES for moment in _MOMENTS),

@@ -294,9 +294,9 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("name", "words", "message"),
     [
-        ("environment", ("show", "--db"), "of which the database has as environment"),
+        ("environment", ("show", "--db"), "the environment of run"),
         ("environment", ("prune", "--older-days", "1", "--db"), None),  # the environment is not read
-        ("arguments", ("triage", "--db"), "of which the database has as arguments"),
+        ("arguments", ("triage", "--db"), "the arguments of run"),
         ("status", ("show", "--db"), "status 'wonderful'"),
         ("status", ("gate", "--baseline", "absent.txt", "--db"), "status 'wonderful'"),
         ("status", ("history", CASES[1].case_id, "--db"), f"the record of {re.escape(CASES[1].case_id)} in run one"),

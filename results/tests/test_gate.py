@@ -216,6 +216,7 @@ def test_an_absent_or_binary_baseline_is_a_usage_error(tmp_path: Path):
 HOSTILE_IDS = (
     "a | b", "|", "two\nlines", "cr\r", "\r\n", "tab\t", "\0", "\ud800 alone", "\u2028", "\x85", "# comment", " space ", "",
     '"', '"a"', '"\\u007c"', "back\\slash", "\\n", "plain/f@inductor[mode=x]", "ünïcode", "\N{RIGHT-TO-LEFT OVERRIDE}", "'",
+    "a |", "| a", "a|b",
 )  # fmt: skip
 
 
@@ -243,11 +244,12 @@ def test_an_id_in_quotation_marks_that_is_no_json_is_named(tmp_path: Path, field
         read_baseline(path)
 
 
-def test_a_reason_that_a_line_cannot_hold_is_refused_and_the_file_left_alone(tmp_path: Path):
+@pytest.mark.parametrize("reason", ["two\nlines", "x\ry", "x |", "a | b", " x"])
+def test_a_reason_that_a_line_cannot_hold_is_refused_and_the_file_left_alone(tmp_path: Path, reason: str):
     path = tmp_path / "accepted.txt"
     path.write_text("as it was")
     with pytest.raises(UsageError, match="cannot hold"):
-        write_baseline(path, [replace(accepted(), reason="two\nlines")])
+        write_baseline(path, [replace(accepted(), reason=reason)])
     assert path.read_text() == "as it was"
 
 

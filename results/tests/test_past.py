@@ -16,6 +16,7 @@ from oracle.costs import Run, duration_class
 from oracle.verdict import Status
 from results.compare import compare, compare_runs
 from results.history import speed_history
+from results.kept_past import past_run
 from results.speed import SpeedCase
 from results.speed.costs import CostTable, PastCosts
 from results.speed.measured import MeasuredCase, cold_costs, cpu_costs, memory_costs, speed_costs
@@ -136,7 +137,14 @@ def test_a_comparison_says_the_same_of_records_and_of_what_is_kept(tmp_path: Pat
     assert len(kept(path)) == 5
 
 
-@pytest.mark.parametrize("damaged", [None, "{", "[]", '{"run": "run-0", "records": 12}', "another run's", "short"])
+def test_a_run_that_is_pruned_while_a_comparison_reads_is_no_history(tmp_path: Path):
+    with Store.open(speed_runs(tmp_path / "x.db"), create=False) as store, store.reading() as connection:
+        assert past_run(connection, "pruned", ["add/float32/forward/0"], recorded=12).case_ids == ()
+
+
+@pytest.mark.parametrize(
+    "damaged", [None, "{", "[]", '{"run": "run-0", "records": 12}', "another run's", "short", "another definition"]
+)
 def test_moments_that_are_absent_damaged_or_of_other_records_are_made_anew(tmp_path: Path, damaged: str | None):
     path = speed_runs(tmp_path / "x.db")
     expected, values = compared(path), kept(path)
@@ -144,6 +152,9 @@ def test_moments_that_are_absent_damaged_or_of_other_records_are_made_anew(tmp_p
         damaged = values["past/2"]
     elif damaged == "short":
         damaged = json.dumps({**json.loads(values["past/1"]), "numbers": "eJwDAAAAAAE="})
+    elif damaged == "another definition":
+        read = json.loads(values["past/1"])
+        damaged = json.dumps({**json.loads(values["past/2"]), "run": read["run"], "definition": 0})
     connection = sqlite3.connect(path)
     connection.execute("DELETE FROM torch_oracle_meta WHERE key = 'past/1'")
     if damaged is not None:
