@@ -11,8 +11,11 @@ _INDUCTOR = "torch._inductor.config"
 
 
 def settle_in_fork() -> None:
-    """Use one thread for operators, and none besides for Inductor's compiles: it would wait for the parent's for ever."""
+    """Use one thread for operators, and none of the parent's for Inductor's compiles and for prints: it would wait for ever."""
     torch.set_num_threads(1)
+    # A terminal's status line belongs to a thread of the parent, which may hold the line's lock for ever.
+    for name in ("stdout", "stderr"):
+        setattr(sys, name, getattr(getattr(sys, name), "rich_proxied_file", getattr(sys, name)))
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # for an Inductor that is imported later
     if _INDUCTOR in sys.modules:
         setattr(sys.modules[_INDUCTOR], "compile_threads", 1)

@@ -43,7 +43,10 @@ def check(
     calls: CallsOption = 3,
     seed: SeedOption = 0,
     dynamic: DynamicOption = None,
-    timeout: Annotated[float, typer.Option(help="CPU seconds for each subject, and eager's runs beside it.")] = 300.0,
+    timeout: Annotated[
+        float,
+        typer.Option(help="CPU seconds to judge one subject, eager's reruns in float64 and under noise included."),
+    ] = 300.0,
     allow_effects: EffectsOption = False,
     db: DbOption = DEFAULT_DB,
     as_json: JsonOption = False,

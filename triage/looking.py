@@ -59,7 +59,7 @@ def check(
         judged: dict[str, tuple[Verdict, list[str]]] = {}
         for number, spec in enumerate(subjects, start=1):
             status.update(
-                f"check: {spec.name}, and eager in the ways that its verdict needs ({number} of {len(subjects)})"
+                f"check: running {spec.name}, and eager in float64 and under noise ({number} of {len(subjects)})"
             )
             judged[spec.name] = questions.verdict_without(spec, parts)
     verdicts = {name: verdict for name, (verdict, _) in judged.items()}
