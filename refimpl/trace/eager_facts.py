@@ -345,8 +345,9 @@ def refuses_call(func: Any, args: Any, kwargs: Any) -> bool:
     """Whether the CPU kernel raises for the sizes, numbers and strings of a call, such as `gelu(x, approximate="sinh")`.
 
     The kernel runs on trial operands of the call's own sizes: of zeros, of ones, and of a number of both signs that differs from
-    element to element. It refuses the call if it raises for all of these; a kernel that refuses some values (a singular matrix)
-    takes one of them. False if it is not run: where `result_strides` does not run it, and for larger tensors.
+    element to element. It refuses the call if it raises for all of these. So it counts as refused if none of them is a value that
+    the kernel takes, as for `cholesky`. False if it is not run: where `result_strides` does not run it, for larger tensors, and
+    for numbers that may be sizes of a large result.
     """
     given = _leaves((*args, *kwargs.values()))
     tensors = [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
@@ -355,11 +356,16 @@ def refuses_call(func: Any, args: Any, kwargs: Any) -> bool:
     if not all(isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in given) or not all(map(_is_dense, tensors)):
         return False
     trial_operands = _trial_operands(func, args, kwargs, given, tensors)
-    if trial_operands is None or trial_operands.sizes is not None:
+    if trial_operands is None or trial_operands.sizes is not None or _product_of_ints(given) > _MOST_ELEMENTS:
         return False
     if any(_called(func, args, kwargs, trial_operands, fill) is not None for fill in (0, 1)):
         return False
     return _with(func, args, kwargs, _Made(trial_operands, 0, None, lambda _, memory: _vary(memory, 0))) is None
+
+
+def _product_of_ints(given: Sequence[Any]) -> int:
+    """The product of the int arguments other than 0, which may be sizes of the result."""
+    return math.prod(abs(hint_of(leaf)) or 1 for leaf in given if isinstance(leaf, (int, torch.SymInt)))
 
 
 def _with_ones(func: Any, args: Any, kwargs: Any, *, keeps_types: bool) -> tuple[Any, Any]:
