@@ -141,7 +141,7 @@ class CaptureConfig:
         name = _ALIASES.get(name, name)
         if name not in _SETTINGS:
             raise _unknown(name)
-        self._values[name] = _SETTINGS[name][0]
+        self._values[name] = copy.copy(_SETTINGS[name][0])
 
     def __dir__(self) -> list[str]:
         return sorted([*_SETTINGS, *_ALIASES, *_METHODS])
