@@ -193,7 +193,7 @@ def _in_percent(number: str) -> str:
 
 def _costs_table() -> str:
     """A row for each check of a large model, before and after it was made cheaper."""
-    lines = ["| model | parameters | mode | subject | CPU time | times the least | memory |"]
+    lines = ["| model | parameters | mode | subject | CPU time | times the runs | memory |"]
     lines.append("| --- | ---: | --- | --- | ---: | ---: | ---: |")
     before = {_of_model(row): row for row in rows_of("large-models-before.csv")}
     for row in rows_of("large-models.csv"):

@@ -21,7 +21,7 @@ from refimpl.export.assigned_buffers import read_copies_of, write_assigned
 from refimpl.export.errors import translated
 from refimpl.export.shapes.policies import InputLeaf
 from refimpl.export.submodule_calls import SubmoduleCall, SubmoduleCallsState
-from refimpl.export.wrappers import record_wrapper, refuse_operands
+from refimpl.export.wrappers import is_wrapper, record_wrapper, refuse_operands
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.metadata import copied_meta
 from refimpl.trace.options import TraceOptions
@@ -95,6 +95,9 @@ def traced(program: FakeProgram) -> TracedProgram:
         specs.append(spec)
         for leaf in leaves:
             record_wrapper(trace.recording, leaf)
+        for leaf in pytree.tree_leaves(values):
+            if is_wrapper(leaf):
+                trace.recording.node_of(leaf)  # raises for a wrapper to which the program has assigned another tensor
         trace.assert_conditions()
         return tuple(leaves)
 

@@ -49,6 +49,7 @@ from refimpl._torch import (
     is_any_mode_active_but,
     is_inside_backward,
     is_inside_function_transform,
+    is_traceable_wrapper_subclass,
     no_python_dispatcher,
     pytree,
     set_grad_enabled,
@@ -351,6 +352,12 @@ def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
             else f"`x.data = y` with an x of {tensor.dtype} and a y of {value.dtype} at {user_line()}",
             supported="x.data = y where x requires no gradient, and has the dtype of y",
             do="use x.copy_(y), under torch.no_grad() if x is a parameter",
+        )
+    if is_traceable_wrapper_subclass(tensor):
+        raise UnsupportedByRefimpl(
+            seen=f"`x.data = y` with a {type(tensor).__name__}, which computes with the tensors inside of it, at {user_line()}",
+            supported="new data of dense tensors",
+            do="copy the values into the tensors inside of it (copy_), or make a new wrapper",
         )
     tensor.set_(value.detach())  # type: ignore[call-overload]
 

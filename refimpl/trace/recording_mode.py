@@ -299,6 +299,8 @@ class RecordingMode(DispatchMode):
         if isinstance(value, torch.Tensor):
             tracked = self.tracker.find(value)
             if tracked is not None:
+                if type(value) is not FakeTensor:
+                    self._check_wrapper(value)
                 return tracked.node
             inside = self._node_inside(value)
             if inside is not None:
@@ -369,6 +371,14 @@ class RecordingMode(DispatchMode):
     def _is_known(self, tensor: torch.Tensor) -> bool:
         """Whether the trace tracks the tensor, or a wrapper that has it inside."""
         return self.tracker.find(tensor) is not None or self.inside.find(tensor) is not None
+
+    def _check_wrapper(self, tensor: torch.Tensor) -> None:
+        if not self.inside.is_settled(tensor):
+            raise UnsupportedByRefimpl(
+                seen=f"a program that assigns a tensor to an attribute of a {type(tensor).__name__}, a node of the graph",
+                supported="operators that write to such a tensor, or to the tensors inside of it",
+                do="copy the values into the tensor inside of it (copy_), or make a new wrapper",
+            )
 
     def _node_inside(self, tensor: torch.Tensor) -> torch.fx.Node | None:
         """A new node for a tensor inside of a tracked wrapper, which is tracked from now on; None for other tensors."""
@@ -449,6 +459,9 @@ class RecordingMode(DispatchMode):
         except Exception:
             self.builder.graph.erase_node(node)  # the program may catch the error and go on
             raise
+        for tensor in tensors:
+            if type(tensor) is not FakeTensor and self.inside.is_known(tensor):
+                self.inside.settle(tensor)
         self.bind_fresh_symbols(result, node)
         constant = None
         if func is torch.ops.aten.lift_fresh_copy.default and self.tracker.find(args[0]) is None:

@@ -9,6 +9,7 @@ are left as they are; upstream replaces their `__getattribute__` while an export
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -85,17 +86,43 @@ class InnerTensorsState:
 
     def __init__(self) -> None:
         self._entries = WeakTensorKeyDictionary()
+        self._now = (
+            WeakTensorKeyDictionary()
+        )  # the tensors inside of each wrapper, as the operators so far have left them
 
     def add(self, wrapper: torch.Tensor, node: torch.fx.Node | None) -> None:
         """Note the tensors inside of a wrapper, and those inside of wrappers among them."""
+        self.settle(wrapper)
         for name, part in inner_tensors(wrapper):
             if part not in self._entries:
                 self._entries[part] = InnerTensor(wrapper=wrapper, name=name, node=node)
                 if is_traceable_wrapper_subclass(part):
                     self.add(part, None)
 
+    def settle(self, wrapper: torch.Tensor) -> None:
+        """Note which tensors are inside of a wrapper now, and their storages; none where each reading makes new ones."""
+        parts, again = ([part for _, part in inner_tensors(wrapper)] for _ in range(2))
+        is_kept = all(map(operator.is_, parts, again))
+        self._now[wrapper] = [(part, _storage_of(part)) for part in parts] if is_kept else None
+
+    def is_known(self, wrapper: torch.Tensor) -> bool:
+        return wrapper in self._now
+
+    def is_settled(self, wrapper: torch.Tensor) -> bool:
+        """Whether the tensors inside of a wrapper are those that were noted last: the program has assigned no other tensor, and
+        no other data."""
+        noted = self._now.get(wrapper)
+        return noted is None or all(
+            part is known and _storage_of(part) == storage
+            for (_, part), (known, storage) in zip(inner_tensors(wrapper), noted, strict=True)
+        )
+
     def find(self, tensor: torch.Tensor) -> InnerTensor | None:
         return self._entries.get(tensor)
+
+
+def _storage_of(tensor: torch.Tensor) -> Any:
+    return None if is_traceable_wrapper_subclass(tensor) or tensor.layout is not torch.strided else storage_key(tensor)
 
 
 def inner_tensors(wrapper: Any) -> Iterator[tuple[str, torch.Tensor]]:

@@ -172,6 +172,8 @@ class ProgramAnalysis:
     # Positions of differentiable outputs whose backward raises in autograd, with the error.
     refused: tuple[tuple[int, Exception], ...] = ()
     lacks_formula: bool = False
+    replaces_parts: bool = False
+    """Whether the program puts another tensor into an input of a wrapper subclass."""
     """Whether an operator on a tensor with gradient has no derivative formula."""
     calls_backward: bool = False
     """Whether the backward of a result calls `backward()` itself."""

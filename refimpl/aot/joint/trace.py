@@ -218,6 +218,7 @@ class _JointTraceState:
         )
         self._assignments: DataAssignmentsMode | None = None
         self._reads_storages = False
+        self._replaces_parts = False
         self._is_in_backward = False
         self._makes_leaf = False  # whether gradients end at a leaf of the program alone
         self._enables_gradients = False  # whether the program ran any op in grad mode
@@ -414,6 +415,7 @@ class _JointTraceState:
             backward_writes=tuple(self.backward_writes),
             refused=() if backward is None else tuple((differentiable[o], error) for o, error in backward.refused),
             lacks_formula=gradients.lacks_formula,
+            replaces_parts=self._replaces_parts,
             calls_backward=gradients.calls_backward,
             makes_leaf=self._makes_leaf,
             calls_give_operands=self._calls_operators_of_functions()
@@ -464,6 +466,7 @@ class _JointTraceState:
             self.captured.replaced(tensor)
 
     def _run_program(self, arguments: list[Any]) -> list[Any]:
+        wrappers = [(one, dense_parts(one)) for one in self._inputs if layout_of(one) is not None]
         with contextlib.ExitStack() as stack:
             eager = stack.enter_context(EagerResultsMode(self._decomposed.own, self.recording.tracker))
             if self.needs.assignments:
@@ -474,6 +477,11 @@ class _JointTraceState:
             if self.needs.scalar_masks:
                 stack.enter_context(ScalarMasksMode())
             results = self._run_function(arguments)
+        self._replaces_parts = any(
+            part is not before
+            for wrapper, parts in wrappers
+            for part, before in zip(dense_parts(wrapper), parts, strict=True)
+        )
         self._reads_storages = eager.reads_storages
         if self._assignments is not None:
             self._assignments.update_views()

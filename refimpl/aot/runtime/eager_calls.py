@@ -104,6 +104,10 @@ RESHAPED_LEAF = EagerCondition(
     "gradients against the shape at the time of the call.",
     holds=lambda args: True,
 )
+REPLACED_PART = EagerCondition(
+    reason="The program puts another tensor into an argument of a wrapper subclass. A graph writes to those in it.",
+    holds=lambda args: True,
+)
 FORBIDDEN_VIEW = (
     "The program writes to a view for which autograd refuses that: one of several results of an operator (`unbind`), or made in "
     "no_grad mode. A graph has no such views. Eager mode raises autograd's error, at the write or at the next use."
@@ -125,6 +129,7 @@ def eager_conditions(
             (MEMORYLESS_ZEROS, any(map(is_memoryless, (*args, *captured)))),
             (HOOKS_ON_REFUSED, bool(analysis.refused)),
             (WITHOUT_FORMULA, analysis.lacks_formula),
+            (REPLACED_PART, analysis.replaces_parts),
             (REENTRANT, analysis.calls_backward),
             (OWN_LEAF, analysis.makes_leaf),
             (GIVEN_OPERANDS, analysis.calls_give_operands),

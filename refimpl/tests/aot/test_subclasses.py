@@ -555,3 +555,17 @@ def test_parts_of_a_jagged_tensor_that_requires_a_gradient(program: Callable[...
         gradient = torch.autograd.grad(torch.stack([part.sum() for part in dense]).sum(), values)[0]
         results.append([part.tolist() for part in (*dense, gradient)])
     assert results[0] == results[1] == results[2]
+
+
+def test_a_tensor_put_into_an_argument_stays_in_it() -> None:
+    def program(x: Any) -> Any:
+        x.a, x.b = x.b * 2, x.a
+        return x + 1
+
+    compiled = compile_aot(program)
+    for _ in range(2):
+        eager, given = (TwoTensor(torch.arange(3.0), torch.ones(3)) for _ in range(2))
+        expected, result = program(eager), compiled(given)
+        for ours, theirs in ((result, expected), (given, eager)):
+            assert ours.a.equal(theirs.a)
+            assert ours.b.equal(theirs.b)

@@ -392,3 +392,31 @@ def test_wrappers_as_operands_are_refused(strict: bool) -> None:
     program = Program(lambda x: torch.cond(x.a.sum() > 0, lambda: (x * 2).a, lambda: (x + 1).b))
     with pytest.raises(UnsupportedByRefimpl, match="cond on a TwoTensor"):
         export(program, (two(),), strict=strict)
+
+
+def _assigns(x: Any) -> Tensor:
+    x.a = x.b * 2
+    return x * 1
+
+
+def _exchanges(x: Any) -> Tensor:
+    y = x + 1
+    x.a, x.b = x.b, x.a
+    return y
+
+
+def _has_other_data(x: Any) -> Tensor:
+    x.data = x * 3
+    return x + 1
+
+
+@pytest.mark.parametrize("function", [_assigns, _exchanges, _has_other_data])
+def test_another_tensor_put_into_an_input_is_refused(function: Callable[..., Any]) -> None:
+    """The graph has the wrapper as a node, and no operator puts a tensor into it."""
+
+    class Module(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return function(x)
+
+    with pytest.raises(UnsupportedByRefimpl, match="TwoTensor"):
+        export(Module(), (TwoTensor(torch.ones(2), torch.ones(2) * 2),), strict=False)
