@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 OPTIMIZER_RULES = RuleTable()
 _LEFT_OUT = "_torchdynamo_orig_callable"  # of a function that another compiler leaves out: the function inside
-_READING = ("asgd", "radam")  # updates that read a tensor of the state to take a branch, unless they are capturable
+# Updates that read a tensor of the state to take a branch, unless they are capturable. Not radam: its branch depends on
+# roundings, and `capturable` computes in float32 what it otherwise computes with Python's floats.
+_READING = ("asgd",)
 _WITHOUT_FLOAT64 = ("mps",)
 
 
