@@ -31,7 +31,6 @@ NATIVE_STATE_READERS: tuple[Any, ...] = (
     torch._C._get_privateuse1_backend_name,  # it is given once, before the first use
     _symbolic_trace.is_fx_tracing,
 )
-foreach_add_in_place: Any = torch._foreach_add_
 # Reads the number out of a tensor with one element. While a compiler captures, it returns the tensor.
 value_for_optimizer: Any = _get_value
 PROFILER_ENABLED: Any = torch.autograd._profiler_enabled
@@ -142,7 +141,6 @@ __all__ = [
     "call_slot",
     "children_replaced",
     "exporting_flags",
-    "foreach_add_in_place",
     "is_exporting",
     "is_jit_tracing",
     "is_native_operator",

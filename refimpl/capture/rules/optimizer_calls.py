@@ -37,7 +37,10 @@ def _value(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: d
     is_read = isinstance(value, TensorValue) and value.fake.is_floating_point() and not value.fake.requires_grad
     if not is_read or value.fake.dim() or value.fake.device.type in _WITHOUT_FLOAT64:
         return value
-    return domain.state.operator("to", [value, ConstantValue(torch.float64)], {}, kind="call_method")
+    number = domain.state.operator("to", [value, ConstantValue(torch.float64)], {}, kind="call_method")
+    if isinstance(number, TensorValue):
+        domain.state.read_numbers.add(number.node)
+    return number
 
 
 def setup_inside(domain: SymbolicDomain, function: ObjectValue) -> Any:

@@ -185,6 +185,7 @@ class CaptureState(OperatorState):
         self.position, self.behind = (lambda: 0), (lambda position: None)
         self.written_at = 0
         self.writes = {}
+        self.read_numbers = set()
         self.stops: frozenset[int] = frozenset()  # positions where earlier attempts found that the segment has to end
         self._autocast = autocast_state()  # at the entry
         self.guard(GuardKind.STATE, KeptSource(torch_state, "torch_state"), torch_state())
@@ -221,6 +222,7 @@ class CaptureState(OperatorState):
         self.symbols.clear()
         self.iterators.clear()
         self.by_fake.clear()
+        self.read_numbers.clear()
         self.notes.release()
 
     # ------------------------------------------------------------------------------------------------------------ guards

@@ -26,7 +26,6 @@ from refimpl._torch import (
     OpOverload,
     OpOverloadPacket,
     call_torchbind,
-    foreach_add_in_place,
     is_functorch_wrapped,
     is_nested_int,
     is_traceable_wrapper_subclass,
@@ -68,11 +67,10 @@ _MORE_THAN_THEIR_VALUE = (
     "batch_norm", "instance_norm", "embedding", "drop", "rand", "rrelu", "bernoulli", "normal", "multinomial", "poisson",
     "binomial", "sample", "gumbel",
 )  # fmt: skip
-# Operators that multiply an operand by a number: by name, the number and how the operand follows from the arguments.
-_SCALED: dict[str, tuple[str, Any]] = {
-    "add": ("alpha", None), "sub": ("alpha", None), "addcmul": ("value", torch.mul), "addcdiv": ("value", torch.div),
-}  # fmt: skip
-_SCALED_LISTS = {"_foreach_addcmul_": torch.mul, "_foreach_addcdiv_": torch.div}  # the same for lists of tensors
+# Operators that multiply their second operand by a number: by name, the number's name and how many operands there are.
+_SCALED = {"add": ("alpha", 2), "sub": ("alpha", 2), "addcmul": ("value", 3), "addcdiv": ("value", 3)}
+_SCALED_LISTS = {"_foreach_addcmul_": "addcmul_", "_foreach_addcdiv_": "addcdiv_"}  # the same for lists of tensors
+_COMPUTED_IN_FLOAT32 = (torch.float16, torch.bfloat16)
 _OF_TORCH = ("aten", "prims", "prim")  # namespaces whose operators are all known
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _CONNECTIVES = (operator.and_, operator.or_)
@@ -96,6 +94,7 @@ class OperatorState:
     position: Callable[[], int]  # the position where a segment that cannot go on has to end
     behind: Callable[[int], int | None]  # the first position after one where a segment can end, if it is reached
     written_at: int  # `position()` at the last write to a tensor
+    read_numbers: set[Any]  # nodes of tensors that stand for a number that eager reads
     writes: dict[int, int]  # id of a fake (of the base, for a view) -> `position()` at the last write to it
 
     @abstractmethod
@@ -236,40 +235,73 @@ class OperatorState:
         """
         if what in _SCALED_LISTS and len(args) == 4 and not kwargs:
             return self._scaled_lists(_SCALED_LISTS[what], *map(self.realize, args))
-        name, operand_of = _SCALED.get(what.removesuffix("_"), ("", None))
+        name, count = _SCALED.get(what.removesuffix("_"), ("", 0))
         factor = self.realize(kwargs[name]) if name in kwargs and len(kwargs) == 1 else None
-        if not isinstance(factor, TensorValue) or len(args) != (2 if operand_of is None else 3):
+        if not isinstance(factor, TensorValue) or len(args) != count:
             return None
-        seen = [self.realize(arg) for arg in args]
-        floats = [
-            value for value in (*seen, factor) if isinstance(value, TensorValue) and value.fake.is_floating_point()
-        ]
-        if len(floats) <= len(seen) or factor.fake.dim() or factor.fake.requires_grad:
-            return None
-        receiver, *rest = seen
-        operand = rest[0] if operand_of is None else self.operator(operand_of, rest, {})
-        scaled = self.operator(torch.mul, [operand, factor], {})
-        simple = "sub" if what.startswith("sub") else "add"
-        return self.operator(f"{simple}_" if what.endswith("_") else simple, [receiver, scaled], {}, kind="call_method")
+        operands = [self.realize(arg) for arg in args]
+        return self._multiplied(what, operands, factor) if _can_multiply(operands, factor) else None
 
-    def _scaled_lists(self, operand_of: Any, receivers: Any, first: Any, second: Any, factors: Any) -> Value | None:
-        """`torch._foreach_addcdiv_(x, y, z, a)` where `a` is a tensor of one dimension, or a list of tensors without dimensions:
-        the products one by one, and then one sum. None for other arguments.
+    def _scaled_lists(self, what: str, receivers: Any, first: Any, second: Any, factors: Any) -> Value | None:
+        """`torch._foreach_addcdiv_(x, y, z, a)` where `a` is a tensor of one dimension, or a list of numbers that eager reads:
+        one `addcdiv_` after the other, as in eager, since an operand can be a receiver too. None for other arguments.
         """
         lists = [value.items for value in (receivers, first, second) if isinstance(value, SequenceValue)]
         count = len(lists[0]) if len(lists) == 3 else 0
-        if isinstance(factors, TensorValue) and factors.fake.shape == (count,):
-            numbers = [self.operator(operator.getitem, [factors, ConstantValue(index)], {}) for index in range(count)]
-        elif isinstance(factors, SequenceValue):
+        if not count or any(len(items) != count for items in lists):
+            return None
+        if isinstance(factors, TensorValue) and factors.fake.shape == (count,) and not factors.fake.requires_grad:
+            read = self.operator("clone", [factors], {}, kind="call_method")  # a receiver can be a view of it
+            numbers = [self.operator(operator.getitem, [read, ConstantValue(index)], {}) for index in range(count)]
+        elif isinstance(factors, SequenceValue) and len(factors.items) == count:
             numbers = [self.realize(factor) for factor in factors.items]
+            if not all(isinstance(number, TensorValue) and self._is_read_number(number.node) for number in numbers):
+                return None
         else:
             return None
-        is_read = all(isinstance(number, TensorValue) and not number.fake.requires_grad for number in numbers)
-        if not is_read or not numbers or any(len(items) != len(numbers) for items in lists):
+        calls = [([*map(self.realize, operands)], number) for *operands, number in zip(*lists, numbers, strict=True)]
+        if not all(_can_multiply(operands, number) for operands, number in calls):
             return None
-        operands = [self.operator(operand_of, pair, {}) for pair in zip(*lists[1:], strict=True)]
-        scaled = [self.operator(torch.mul, pair, {}) for pair in zip(operands, numbers, strict=True)]
-        return self.operator(foreach_add_in_place, [receivers, SequenceValue(list, scaled)], {})
+        for operands, _ in calls:  # before the first write: eager runs a call that raises, from its start
+            self._run("call_method", what, [operand.fake for operand in operands], {}, what)
+        for operands, number in calls:
+            self._multiplied(what, operands, number)
+        return receivers
+
+    def _multiplied(self, what: str, operands: Sequence[TensorValue], factor: TensorValue) -> Value:
+        """The call of `what` with its second operand multiplied by the factor, in the dtype in which eager's kernel computes: the
+        result's, which the factor does not change, or float32 for float16 and bfloat16, where a product can be too large.
+        """
+        plain = what.removesuffix("_")
+        dtype = self._run("call_method", plain, [operand.fake for operand in operands], {}, what).dtype
+        receiver, first, *rest = operands
+        if dtype not in _COMPUTED_IN_FLOAT32:
+            product = self.operator(torch.mul, [self._cast(first, dtype), self._cast(factor, dtype)], {})
+            return self.operator(what, [receiver, product, *rest], {}, kind="call_method")
+        if _SCALED[plain][0] == "alpha" and receiver.fake.device.type == "cpu":
+            factor = self._cast(factor, dtype)  # the kernel rounds this number, and not the `value` of others
+        start, first, *rest = (self._cast(self._cast(operand, dtype), torch.float32) for operand in operands)
+        product = self.operator(torch.mul, [first, self._cast(factor, torch.float32)], {})
+        result = self._cast(self.operator(plain, [start, product, *rest], {}, kind="call_method"), dtype)
+        return result if what == plain else self.operator("copy_", [receiver, result], {}, kind="call_method")
+
+    def _cast(self, value: Any, dtype: torch.dtype) -> Any:
+        if value.fake.dtype is dtype:
+            return value
+        return self.operator("to", [value, ConstantValue(dtype)], {}, kind="call_method")
+
+    def _is_read_number(self, node: Any) -> bool:
+        """Whether a node's tensor stands for a number that eager computes from numbers that it has read from tensors."""
+        waiting, seen = [node], set[Any]()
+        while waiting:
+            each = waiting.pop()
+            if each in self.read_numbers or each in seen:
+                continue
+            if not each.all_input_nodes:
+                return False
+            seen.add(each)
+            waiting += each.all_input_nodes
+        return True
 
     def _unwraps(self, target: Any, args: Sequence[Any]) -> bool:
         """Whether the call takes a tensor out of a batch, which gives the very tensor that was put in if it still is that."""
@@ -379,6 +411,14 @@ def _check_compliance(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     if found.namespace not in _OF_TORCH and torch.Tag.pt2_compliant_tag not in found.tags:
         what = f"{found}, which is not PT2 compliant (it lacks the tag pt2_compliant_tag),"
         raise GraphBreak("call_of_skipped_function", what=what)
+
+
+def _can_multiply(operands: Sequence[Any], factor: Any) -> bool:
+    """Whether these are tensors of floating point, and the factor is one that eager reads as a number."""
+    is_floating = all(
+        isinstance(value, TensorValue) and value.fake.is_floating_point() for value in (*operands, factor)
+    )
+    return is_floating and not factor.fake.dim() and not factor.fake.requires_grad
 
 
 def _has_tensor(result: Any) -> bool:

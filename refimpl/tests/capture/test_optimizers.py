@@ -10,6 +10,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_flatten, tree_map_only
 
+from refimpl._torch import value_for_optimizer
 from refimpl.capture.entry_points.torch_patcher import TorchPatcher
 from refimpl.tests.capture.capturing import Recorder, captured_with, each_of
 
@@ -457,3 +458,90 @@ def test_a_number_that_eager_refuses_is_refused(x: Tensor, factor: Tensor) -> No
     for program in (scaled_by_tensors, captured_with(scaled_by_tensors)[0]):
         with pytest.raises((RuntimeError, TypeError)):
             program(x, factor)
+
+
+def gives(program: Callable[..., Any], *given: Tensor) -> tuple[Any, Any]:
+    """What the program returns, or the class of its error, and what it has made of its arguments."""
+    own = [tensor.clone() for tensor in given]
+    try:
+        return program(*own), own
+    except (RuntimeError, TypeError) as error:
+        return type(error), own
+
+
+def assert_gives_the_same(program: Callable[..., Any], *given: Tensor, graphs: int = 1) -> None:
+    __tracebackhide__ = True
+    captured, recorder, made = captured_with(program)
+    torch.testing.assert_close(gives(captured, *given), gives(program, *given), rtol=1e-6, atol=0)
+    assert len(recorder.graphs) == graphs
+    assert not made.breaks
+
+
+double = torch.tensor(0.1, dtype=torch.float64)
+one, two, three = (torch.tensor(number) for number in (1.0, 2.0, 3.0))
+brief = torch.linspace(1, 9, 16, dtype=torch.bfloat16)
+half = torch.full((3,), 300.0, dtype=torch.float16)
+
+
+@pytest.mark.parametrize(
+    ("program", "given"),
+    [
+        (lambda x, y, a: (torch.add(x, y, alpha=a), x.sub(y, alpha=a)), (one, two, double)),
+        (lambda x, y, a: (torch.addcmul(x, y, x, value=a), x.addcdiv(y, x, value=a)), (three, two, double)),
+        (lambda x, y, a: (torch.addcmul(x, y, y, value=a), x.addcdiv_(y, x, value=a)), (three, two.double(), double)),
+        (lambda x, y, a: x.addcmul_(y, y, value=a), (half * 0, half, torch.tensor(1e-3))),
+        (lambda x, y, a: x.addcdiv(y, y * 1e-6, value=a), (half, half, torch.tensor(1e-3))),
+        (lambda x, y, a: x.addcmul(y, y, value=a), (brief, brief, torch.tensor(0.123))),
+        (lambda x, y, a: x.add_(y, alpha=a), (half.repeat(32), -half.repeat(32), torch.tensor(1.1234))),
+        (lambda x, y, a: x.addcmul(y, y, value=a), (one, torch.tensor(1e30), torch.tensor(1e-30))),
+    ],
+    ids=["sum", "products", "two dtypes", "half product", "half quotient", "bfloat16", "rounded alpha", "large"],
+)
+def test_a_product_with_a_tensor_has_the_dtype_in_which_eager_computes(program: Any, given: Any) -> None:
+    assert_gives_the_same(program, *given)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, y, a: torch._foreach_addcmul_([x, y], [y, x], [x, x], a),
+        lambda x, y, a: torch._foreach_addcdiv_([x, x], [y, x], [x, y], a),
+        lambda x, y, a: torch._foreach_addcmul_([a[1:], a[:1]], [y, x], [x, x], a),
+    ],
+    ids=["each other", "the same twice", "the numbers"],
+)
+def test_a_list_of_products_is_added_in_order(program: Any) -> None:
+    assert_gives_the_same(program, torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor([2.0, 3.0]))
+
+
+def test_a_list_of_half_products_is_computed_in_float32() -> None:
+    numbers = torch.tensor([1e-3, 2e-3])
+    assert_gives_the_same(
+        lambda x, y, a: torch._foreach_addcmul_([x, y], [y, x], [y, y], a), half * 0, half.clone(), numbers
+    )
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, a: torch._foreach_addcmul_([x], [x], [x], [a]),
+        lambda x, a: torch._foreach_addcmul_([x], [x], [x], [a.double() * 2]),
+        lambda x, a: torch._foreach_addcmul_([x, x + 1], [x, x.expand(5, 7)], [x, x], torch.stack([a, a])),
+    ],
+    ids=["tensor", "computed tensor", "another shape, after a write"],
+)
+def test_lists_that_eager_refuses_are_refused(program: Any) -> None:
+    given = torch.tensor([3.0]), two
+    wanted = gives(program, *given)
+    assert isinstance(wanted[0], type)
+    assert gives(captured_with(program)[0], *given) == wanted
+
+
+def test_a_list_of_numbers_that_an_optimizer_reads_is_in_the_graph() -> None:
+    assert_gives_the_same(
+        lambda x, a: torch._foreach_addcmul_(
+            [x, x], [x, x], [x, x], [value_for_optimizer(a) * 0.1, 1 / value_for_optimizer(a)]
+        ),
+        torch.tensor([3.0]),
+        two,
+    )
