@@ -250,7 +250,10 @@ class OperatorState:
         count = len(lists[0]) if len(lists) == 3 else 0
         if not count or any(len(items) != count for items in lists):
             return None
-        if isinstance(factors, TensorValue) and factors.fake.shape == (count,) and not factors.fake.requires_grad:
+        if isinstance(factors, TensorValue) and factors.fake.shape == (count,):
+            given = [factors, *(self.realize(item) for items in lists for item in items)]
+            if torch.is_grad_enabled() and any(isinstance(x, TensorValue) and x.fake.requires_grad for x in given):
+                return None  # torch has no derivative of this overload
             read = self.operator("clone", [factors], {}, kind="call_method")  # a receiver can be a view of it
             numbers = [self.operator(operator.getitem, [read, ConstantValue(index)], {}) for index in range(count)]
         elif isinstance(factors, SequenceValue) and len(factors.items) == count:

@@ -514,6 +514,17 @@ def test_a_list_of_products_is_added_in_order(program: Any) -> None:
     assert_gives_the_same(program, torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor([2.0, 3.0]))
 
 
+def test_a_list_of_products_with_a_tensor_has_no_derivative() -> None:
+    def program(x: Tensor, a: Tensor) -> Tensor:
+        y = x * 1
+        torch._foreach_addcmul_([y], [x], [x], a)
+        return y.sum()
+
+    for function in (program, captured_with(program)[0]):
+        with pytest.raises(RuntimeError, match="not implemented"):
+            function(torch.tensor([2.0], requires_grad=True), torch.tensor([3.0])).backward()
+
+
 def test_a_list_of_half_products_is_computed_in_float32() -> None:
     numbers = torch.tensor([1e-3, 2e-3])
     assert_gives_the_same(
