@@ -1,10 +1,12 @@
 """Drills the verdicts on speed: runs of the same code, and cases that were made slower by a known share.
 
-    python -m benchmarks.measurements.speed_verdicts --db FILE [--runs 8] [--processes 4] [--backend aot_eager] [--csv FILE]
+    python -m benchmarks.measurements.speed_verdicts --db FILE [--runs 8] [--processes 4] [--part 2] [--csv FILE]
 
 Each run measures the same programs, operators and models, as `sweep --speed` does, on a compiler of which nothing changed
 (`benchmarks.slowed`, 0 %); every `--slowed-every`th run also on one that is 5 % and on one that is 10 % slower. Runs are kept in
 --db, and further calls add to them; `--runs 0` only makes the table. A run that was stopped counts with the cases that it has.
+`--part 2` takes the second of each N programs, and so others than `--part 1`. With `--with FILE` the first run of another
+database counts as a part of the first run of this one, and so on: two parts that were measured side by side are one drill.
 
 Then each two runs are compared. `slower_percent` 0: two runs of the same code, so every "better" or "worse" is false. Otherwise a
 fifth of the cases is slower in head, in turn; found ones count, and so do false verdicts on the others. The table has a line for
@@ -60,12 +62,12 @@ def subject_of(backend: str, percent: int) -> str:
 # ------------------------------------------------------------------------------------------------------------- measuring
 
 
-def planned(shards: Mapping[str, int]) -> list[PlannedCase]:
-    """Forward programs in float32, one of each group: of each suite, one of so many."""
+def planned(shards: Mapping[str, int], part: int) -> list[PlannedCase]:
+    """Forward programs in float32, one of each group: of each suite, one of so many, from the `part`th on."""
     selection = Selection(dtypes=("float32",), directions=("forward",), max_samples=1)
     with Pool(workers=1, preload=PRELOAD) as pool:
         plans = [
-            make_plan(suite, selection, subjects=["-"], pool=pool, shard=Shard(index=1, count=count))
+            make_plan(suite, selection, subjects=["-"], pool=pool, shard=Shard(index=part, count=count))
             for suite, count in shards.items()
         ]
     return [case for plan in plans for case in plan.cases]
@@ -192,9 +194,14 @@ def _percent(part: int, whole: int) -> float | None:
     return round(100 * part / whole, 2) if whole else None
 
 
-def rows(store: Store, backend: str) -> Iterator[Mapping[str, Any]]:
+def runs_of(stores: Sequence[Store]) -> list[list[Record]]:
+    """The records of the first run of each database, those of the second, and so on, while each has one."""
+    each = [[list(store.records(info.run_id)) for info in store.runs() if info.recorded] for store in stores]
+    return [list(itertools.chain.from_iterable(together)) for together in zip(*each, strict=False)]
+
+
+def rows(runs: Sequence[Sequence[Record]], backend: str) -> Iterator[Mapping[str, Any]]:
     """The table: kinds of programs, numbers of processes, with and without history, A/A and both slowdowns."""
-    runs = [list(store.records(info.run_id)) for info in store.runs() if info.recorded]
     plain = [measured(records, subject_of(backend, 0)) for records in runs]
     slow = {percent: [measured(records, subject_of(backend, percent)) for records in runs] for percent in SLOWED}
     most = max((len(one.costs) for run in plain for one in run.values()), default=0)
@@ -223,12 +230,11 @@ def _of_kind(run: Measured, kind: str) -> dict[str, Measurements]:
     return {name: one for name, one in run.items() if name.startswith(kind)}
 
 
-def realised(store: Store, backend: str) -> Iterator[str]:
+def realised(runs: Sequence[Sequence[Record]], backend: str) -> Iterator[str]:
     """How much slower the slowed cases were than the others of their run. This checks the drill itself."""
     for percent in SLOWED:
         shifts = []
-        for info in store.runs():
-            records = list(store.records(info.run_id))
+        for records in runs:
             plain, slow = (measured(records, subject_of(backend, p)) for p in (0, percent))
             shifts += [_centre(slow[name]) - _centre(plain[name]) for name in slow if name in plain]
         if shifts:
@@ -248,21 +254,26 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--backend", default="aot_eager", help="of torch.compile")
     parser.add_argument("--slowed-every", type=int, default=3, metavar="N")
+    parser.add_argument("--part", type=int, default=1, metavar="K", help="from the Kth of each N programs on")
+    parser.add_argument("--with", dest="others", type=Path, action="append", default=[], help="runs of another part")
     parser.add_argument("--operators", type=int, default=24, metavar="N", help="one of N operators")
     parser.add_argument("--models", type=int, default=9, metavar="N", help="one of N models")
     asked = parser.parse_args()
-    with Store.open(asked.db, create=True) as store:
+    with ExitStack() as stack:
+        store = stack.enter_context(Store.open(asked.db, create=True))
         done = len(store.runs())
         if done < asked.runs:
-            programs = planned(dict(zip(SUITES, (asked.operators, asked.models), strict=True)))
+            programs = planned(dict(zip(SUITES, (asked.operators, asked.models), strict=True)), asked.part)
             for number in range(done, asked.runs):
                 percents = (0, *SLOWED) if number % asked.slowed_every == asked.slowed_every - 1 else (0,)
                 names = [subject_of(asked.backend, percent) for percent in percents]
                 measure(store, f"run-{number + 1}", programs, names, asked.processes)
-        if len([info for info in store.runs() if info.recorded]) < 2:
+        others = [stack.enter_context(Store.open(path, create=False, read_only=True)) for path in asked.others]
+        runs = runs_of([store, *others])
+        if len(runs) < 2:
             raise UsageError(seen=f"{asked.db} with records of fewer than two runs", expected="two", do="raise --runs")
-        shown(rows(store, asked.backend), asked.csv)
-        sys.stdout.write("".join(f"{line}\n" for line in realised(store, asked.backend)))
+        shown(rows(runs, asked.backend), asked.csv)
+        sys.stdout.write("".join(f"{line}\n" for line in realised(runs, asked.backend)))
 
 
 if __name__ == "__main__":
