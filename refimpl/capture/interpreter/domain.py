@@ -182,7 +182,6 @@ class Domain(ABC):
     @abstractmethod
     def drops(self, frame: FrameState, slot: int) -> None:
         """Called before a variable loses its value, by `del` or an assignment."""
-        raise NotImplementedError
 
     @abstractmethod
     def unbound(self, kind: str, name: str) -> NoReturn:

@@ -282,7 +282,9 @@ class OperatorState:
             product = self.operator(torch.mul, [self._cast(first, dtype), self._cast(factor, dtype)], {})
             return self.operator(what, [receiver, product, *rest], {}, kind="call_method")
         if _SCALED[plain][0] == "alpha" and receiver.fake.device.type == "cpu":
-            factor = self._cast(factor, dtype)  # the kernel rounds this number, and not the `value` of others
+            factor = self._cast(
+                factor, dtype
+            )  # these kernels round `alpha` to the tensors' dtype; addcmul and addcdiv do not round `value`
         start, first, *rest = (self._cast(self._cast(operand, dtype), torch.float32) for operand in operands)
         product = self.operator(torch.mul, [first, self._cast(factor, torch.float32)], {})
         result = self._cast(self.operator(plain, [start, product, *rest], {}, kind="call_method"), dtype)
