@@ -39,7 +39,9 @@ from refimpl.capture.state.capture_state import CaptureState
 from refimpl.capture.state.side_effects import SideEffects
 from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 from refimpl.capture.values import ErrorValue, LazyValue
+from refimpl.capture.values.classes import ends_with_code
 from refimpl.capture.values.polyfills import is_polyfill
+from refimpl.capture.values.value import end_of
 from refimpl.errors import BadParameter
 from refimpl.symbolic.stacks import interpreting
 from refimpl.trace.composite_kernels import keeping_composite_kernels
@@ -69,6 +71,7 @@ class SymbolicMachine(Machine):
         self._bases = len(bases)  # how many of the frames that the segment began in still run
         self._nested = len(bases)  # how many of the lowest frames can continue after a graph break, if breaks nest
         self._taken, self._untake = domain.taken, domain.untake
+        self._effects = domain.state.effects
         self._nests = lambda: domain.state.breaks_nest
         self._start = bases[-1].offset
         self._forced = forced
@@ -78,6 +81,9 @@ class SymbolicMachine(Machine):
         self._ends: list[int] = []  # positions at which a segment can end
         # suspended generators inside a `try` or `with` -> the position
         self._waiting: dict[FrameState, int] = {}
+        # objects on the stack at the begin whose end runs code
+        entered = [value for base in bases for value in base.stack if type(value) is LazyValue]
+        self._ending = [value.object for value in entered if ends_with_code(value.object)]
 
     @property
     def continued(self) -> int:
@@ -115,13 +121,26 @@ class SymbolicMachine(Machine):
                 return position
         return None
 
+    def _keep_ends_in_order(self, effects: SideEffects) -> None:
+        """Ends the segment before an instruction that dropped an object whose end runs code: it would run after the segment."""
+        dropped = effects.dropped()
+        if self._ending:
+            held = {
+                id(getattr(value, "object", None)) for frame in self.frames for value in (*frame.stack, *frame.slots)
+            }
+            dropped = next((ending for ending in self._ending if id(ending) not in held), dropped)
+        if dropped is not None:
+            raise end_of(type(dropped)).restarting_at(self._ends[-1])
+
     def advance(self, frame: FrameState) -> Signal:
-        instructions, domain = frame.code.instructions, self.domain
+        instructions, domain, effects = frame.code.instructions, self.domain, self._effects
         can_end = len(self.frames) <= self._nested
         while True:
             offset, stack = frame.offset, frame.stack.copy()
             if self._count in self._forced:
                 raise self._forced[self._count]
+            if effects.held or self._ending:
+                self._keep_ends_in_order(effects)
             if can_end and self._breaks_at is not None and self._is_broken(offset, self._breaks_at):
                 raise GraphBreak("user_break")
             instruction = instructions[offset]

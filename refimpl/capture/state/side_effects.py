@@ -17,13 +17,14 @@ from refimpl.capture.values import (
     DictValue,
     FoundIteratorValue,
     FrozenDictValue,
+    LazyValue,
     ObjectValue,
     ReversedValue,
     SequenceValue,
     SetValue,
     Value,
 )
-from refimpl.capture.values.classes import has_own_attributes, own_attributes
+from refimpl.capture.values.classes import ends_with_code, has_own_attributes, own_attributes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,9 @@ class SideEffects:
     count: int = 0  # number of changes
     later_calls: list[LaterCall] = field(default_factory=list)
 
+    # items of changed containers whose end runs code
+    held: list[tuple[Changed, Any]] = field(default_factory=list)
+
     def will_change(self, value: Changed) -> None:
         """Must be called before the content of a value is changed in place. Raises GraphBreak where a change is not supported."""
         if isinstance(value, FrozenDictValue):
@@ -67,6 +71,11 @@ class SideEffects:
             self.count += 1
             if value not in self._changed:
                 self._changed[value] = dict(value.items) if isinstance(value, DictValue) else {}
+                self.held += [(value, found) for found in _objects_in(value) if ends_with_code(found)]
+
+    def dropped(self) -> Any:
+        """An object whose end runs code, and which a container has lost; None if there is none."""
+        return next((held for value, held in self.held if all(held is not each for each in _objects_in(value))), None)
 
     def watch(self, iterator: ReversedValue | FoundIteratorValue) -> None:
         """Notes an iterator over a list, which must not be changed before the iterator is exhausted."""
@@ -153,3 +162,17 @@ class SideEffects:
 def version_of(tensor: torch.Tensor) -> int | None:
     """The tensor's version counter; None in inference mode."""
     return None if tensor.is_inference() else tensor._version
+
+
+def _objects_in(value: Changed) -> Iterator[Any]:
+    """The program's objects in a container."""
+    match value:
+        case DictValue():
+            items = [item for _, item in value.items.values()]
+        case SetValue():
+            items = [*value.values.values()]
+        case SequenceValue():
+            items = value.items
+        case CellValue():
+            items = []
+    yield from (item.object for item in items if isinstance(item, (LazyValue, ObjectValue)))

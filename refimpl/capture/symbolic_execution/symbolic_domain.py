@@ -12,7 +12,7 @@ import inspect
 import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import CellType, CodeType, FunctionType, ModuleType
+from types import CellType, CodeType, ModuleType
 from typing import Any, NoReturn
 
 import torch
@@ -58,7 +58,7 @@ from refimpl.capture.values import (
     polyfills,
 )
 from refimpl.capture.values.array import array_of_tensor
-from refimpl.capture.values.classes import in_mro
+from refimpl.capture.values.classes import ends_with_code
 from refimpl.capture.values.constant import known
 from refimpl.capture.values.equality import compare_containers, same_or_equal
 from refimpl.capture.values.error import make_error
@@ -67,7 +67,7 @@ from refimpl.capture.values.object_operators import binary_of_objects, compare_o
 from refimpl.capture.values.set import as_set, binary_of_sets, compare_sets, make_set, set_of
 from refimpl.capture.values.subclass_tensor import overriding_method
 from refimpl.capture.values.super import super_value
-from refimpl.capture.values.value import UserRaise, raising, unsupported
+from refimpl.capture.values.value import UserRaise, before_the_end, end_of, raising, unsupported
 
 _OBJECTS_OF_CODE = (slice, frozenset, CodeType, torch.finfo, torch.iinfo)
 
@@ -553,17 +553,24 @@ class SymbolicDomain(Domain):
             unsupported("a variable of a closure", cell)
         if cell.source is None or cell.is_written:
             return cell.content
+        content = self._real_content(cell)
+        if content is UNBOUND:
+            raise GraphBreak("unsupported_operation", what="a variable without value", kind="cell")
+        return self.state.content_of(cell, content)
+
+    def _real_content(self, cell: CellValue) -> Any:
         real: CellType = self.state.object_of(cell)
         try:
-            content = real.cell_contents
+            return real.cell_contents
         except ValueError:
-            raise GraphBreak("unsupported_operation", what="a variable without value", kind="cell") from None
-        return self.state.content_of(cell, content)
+            return UNBOUND
 
     def set_cell(self, cell: Any, value: Any) -> None:
         cell = self.state.realize(cell)
         if not isinstance(cell, CellValue):
             unsupported("an assignment to a variable of a closure", cell)
+        if cell.source is not None and not cell.is_written:
+            before_the_end(self._real_content(cell))
         self.state.effects.will_change(cell)
         cell.content, cell.is_written = value, True
 
@@ -588,6 +595,8 @@ class SymbolicDomain(Domain):
             raise GraphBreak(
                 "unsupported_operation", what=f"an assignment to the global variable {name}", kind="module"
             )
+        if self.state.effects.global_(frame.globals, name) is None:
+            before_the_end(frame.globals.get(name))
         self.state.effects.set_global(frame.globals, name, value)
 
     def load_from(self, mapping: Any, name: str) -> Any:
@@ -600,8 +609,8 @@ class SymbolicDomain(Domain):
         raise GraphBreak("unsupported_operation", what="a name", kind="class body")
 
     def drops(self, frame: FrameState, slot: int) -> None:
-        """Breaks the graph before a variable loses an object that it may be the last to hold, if the class has a `__del__`: it
-        runs now. The caller holds what was given for a parameter.
+        """Breaks the graph before a variable loses an object that it may be the last to hold, if the end of the object runs
+        code. The caller holds what was given for a parameter.
         """
         value = frame.slots[slot]
         if not isinstance(value, (LazyValue, ObjectValue)):
@@ -610,8 +619,8 @@ class SymbolicDomain(Domain):
         is_held = isinstance(source, SlotSource) and source.slot < frame.code.code.co_argcount
         if is_held or not isinstance(source, (SlotSource, StackSource)):
             return
-        if type(in_mro(class_, "__del__")) is FunctionType:
-            raise GraphBreak("unsupported_operation", what="the end of an object with __del__", kind=class_.__name__)
+        if ends_with_code(value.object):
+            raise end_of(class_)
 
     def unbound(self, kind: str, name: str) -> NoReturn:
         if kind == "name":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from enum import EnumMeta
-from types import SimpleNamespace, UnionType, WrapperDescriptorType
+from types import FunctionType, SimpleNamespace, UnionType, WrapperDescriptorType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -64,6 +65,22 @@ def has_own_attributes(object_: Any) -> bool:
 def writes(found: Any) -> bool:
     """Whether this class attribute receives assignments to instances, and deletions: it has `__set__` or `__delete__`."""
     return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
+
+
+def ends_with_code(object_: Any) -> bool:
+    """Whether code of the program may run when the object is freed, so that the place where it is dropped can be seen.
+
+    That code is a `__del__` or a `weakref.finalize`, of the object or of one of its attributes. Nothing is known of how many
+    other references there are: a later call may have others.
+    """
+    return _ends_itself_with_code(object_) or any(map(_ends_itself_with_code, own_attributes(object_).values()))
+
+
+def _ends_itself_with_code(object_: Any) -> bool:
+    if type(in_mro(type(object_), "__del__")) is FunctionType:
+        return True
+    references = [seen for seen in weakref.getweakrefs(object_) if type(seen) is weakref.ref]
+    return any(is_a(seen.__callback__, weakref.finalize) for seen in references)
 
 
 def is_plain_class(object_: Any) -> bool:

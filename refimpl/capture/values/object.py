@@ -62,7 +62,7 @@ from refimpl.capture.values.program_object import ProgramObject, dict_base, is_n
 from refimpl.capture.values.region import region_of_object
 from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.tensor import TensorValue
-from refimpl.capture.values.value import DELETED, TEXTS, UserRaise, Value, raising, unsupported
+from refimpl.capture.values.value import DELETED, TEXTS, UserRaise, Value, before_the_end, raising, unsupported
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -472,6 +472,8 @@ class ObjectValue(ProgramObject):
             unsupported(f"an assignment to descriptor {name}", self)
         if is_a(self.object, torch.nn.Module) and not self._may_write_of_module(domain, self.object, name, attribute):
             unsupported(f"an assignment to attribute {name} of a module", self)
+        if domain.state.effects.attribute(self, name) is None:
+            before_the_end(own_attributes(self.object).get(name))
         domain.state.effects.set_attribute(self, name, attribute)
 
     def delete_attr(self, domain: SymbolicDomain, name: str) -> Any:
@@ -489,6 +491,8 @@ class ObjectValue(ProgramObject):
             domain.state.guard(GuardKind.LACKS, way, name)
             domain.state.effects.forget_attribute(self, name)
             return
+        if written is None:
+            before_the_end(own[name])
         domain.state.guard(GuardKind.TYPE, ItemSource(way, name), type(own[name]))  # that there is one
         domain.state.effects.set_attribute(self, name, DELETED)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import Source
 from refimpl.capture.interpreter.concrete import COMPARE, UNARY
+from refimpl.capture.values.classes import ends_with_code
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -298,6 +299,17 @@ def advanced_by_steps(emitter: Any, over: Value, iterator: Any) -> str:
 def unsupported(what: str, value: Value) -> NoReturn:
     """Breaks the graph: this operation is not supported for the value."""
     raise GraphBreak("unsupported_operation", what=what, kind=value.kind)
+
+
+def end_of(class_: type) -> GraphBreak:
+    """The reason to stop before the program drops an object whose end runs code."""
+    return GraphBreak("unsupported_operation", what="the end of an object with __del__", kind=class_.__name__)
+
+
+def before_the_end(object_: Any) -> None:
+    """Breaks the graph before an attribute or variable of the program loses this object, if its end runs code."""
+    if ends_with_code(object_):
+        raise end_of(type(object_))
 
 
 class UserRaise(Exception):

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, each_of
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of
+
+
+HELD: Any = None
 
 
 class Held:
@@ -116,6 +119,135 @@ def a_destructor_of_a_variable(x: Any) -> Any:
     second = None
     seen.append("assigned")
     return seen, second, y
+
+
+class Ending:
+    """Notes in a list that it ends."""
+
+    def __init__(self, seen: list[str], name: str) -> None:
+        self.seen, self.name = seen, name
+
+    def __del__(self) -> None:
+        self.seen.append(f"end of {self.name}")
+
+
+class Holder:
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+
+def in_place_of_an_attribute(holder: Any, seen: list[str]) -> None:
+    holder.held = None
+
+
+def of_a_deleted_attribute(holder: Any, seen: list[str]) -> None:
+    del holder.held
+
+
+def out_of_a_list(holder: Any, seen: list[str]) -> None:
+    holder.items.pop()
+
+
+def in_a_list_that_is_cleared(holder: Any, seen: list[str]) -> None:
+    holder.items.append(1)
+    seen.append("appended")
+    holder.items.clear()
+
+
+def in_place_of_an_item(holder: Any, seen: list[str]) -> None:
+    holder.items[0] = None
+
+
+def out_of_a_dict(holder: Any, seen: list[str]) -> None:
+    del holder.table["key"]
+
+
+def in_place_of_a_value(holder: Any, seen: list[str]) -> None:
+    holder.table["key"] = 1
+
+
+def out_of_a_set(holder: Any, seen: list[str]) -> None:
+    holder.members.clear()
+
+
+def of_a_held_holder(holder: Any, seen: list[str]) -> None:
+    holder.holders.pop()
+
+
+def with_a_finalizer(holder: Any, seen: list[str]) -> None:
+    holder.finalized.pop()
+
+
+def of_a_temporary_object(holder: Any, seen: list[str]) -> None:
+    seen.append(Ending(seen, "temporary").name)
+
+
+@pytest.mark.fractional
+@IN_EVERY_MODE
+@each_of(
+    in_place_of_an_attribute, of_a_deleted_attribute, out_of_a_list, in_a_list_that_is_cleared, in_place_of_an_item,
+    out_of_a_dict, in_place_of_a_value, out_of_a_set, of_a_held_holder, with_a_finalizer, of_a_temporary_object,
+)  # fmt: skip
+def test_code_at_the_end_of_an_object_runs_where_eager_drops_it(program: Callable[..., Any], mode: str) -> None:
+    def whole(x: Any) -> Any:
+        seen: list[str] = []
+        holder = made(seen)
+        y = dropping(x, holder, seen)
+        return y, [*seen]
+
+    @torch._dynamo.disable
+    def made(seen: list[str]) -> Any:
+        holder: Any = Holder(Ending(seen, "attribute"))
+        holder.items = [Ending(seen, "item")]
+        holder.table = {"key": Ending(seen, "value")}
+        holder.members = {Ending(seen, "member")}
+        holder.holders = [Holder(Ending(seen, "held"))]
+        finalized = Holder(None)
+        weakref.finalize(finalized, seen.append, "finalized")
+        holder.finalized = [finalized]
+        return holder
+
+    def dropping(x: Any, holder: Any, seen: list[str]) -> Any:
+        y = x.sin()
+        program(holder, seen)
+        seen.append("dropped")
+        return y.cos()
+
+    assert_same_as_eager(whole, mode)
+
+
+def test_a_variable_of_a_closure_and_a_global_one_drop_objects_where_eager_does() -> None:
+    seen: list[str] = []
+    held: Any = Ending(seen, "nonlocal")
+    globals()["HELD"] = Ending(seen, "global")
+
+    def program(x: Any) -> Any:
+        nonlocal held
+        global HELD
+        held = None
+        seen.append("nonlocal dropped")
+        HELD = None
+        seen.append("global dropped")
+        return x + 1
+
+    captured, recorder, _ = captured_with(program)
+    for _ in range(2):
+        captured(torch.ones(2))
+    dropped = ["nonlocal dropped", "global dropped"]
+    assert seen == ["end of nonlocal", "nonlocal dropped", "end of global", "global dropped", *dropped]
+
+
+def test_objects_that_end_without_code_are_dropped_within_the_graph() -> None:
+    def program(x: Any, holder: Any, items: list[Any], table: dict[str, Any]) -> Any:
+        y = x.sin()
+        holder.held = None
+        items.pop()
+        del table["key"]
+        return y.cos()
+
+    captured, recorder, _ = captured_with(program, fullgraph=True)
+    captured(torch.ones(2), Holder(Holder(1)), [Holder(2)], {"key": Holder(3)})
+    assert recorder.targets == ["sin", "cos"]
 
 
 @pytest.mark.fractional
