@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import torch
 
 from refimpl._torch import function_mode_at
+from refimpl.capture.public.numpy_interop import tensor_of_numpy
 
 # Errors of reading a source that mean that the segment does not fit: an object has changed, or a condition divides by a size.
 READ_ERRORS = (AttributeError, KeyError, IndexError, TypeError, ValueError, ZeroDivisionError)
@@ -388,7 +389,7 @@ class ArrayTensorSource(Source):
         return self.of
 
     def expression(self, base: str, constant: Callable[[Any], str]) -> str:
-        return f"{constant(torch.as_tensor)}({base})"
+        return f"{constant(tensor_of_numpy)}({base})"
 
 
 def class_source(object_: Any) -> Source:

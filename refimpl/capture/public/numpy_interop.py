@@ -75,6 +75,11 @@ def numpy_to_tensor(value: Any) -> Any:
     return torch.as_tensor(value) if isinstance(value, np.ndarray) else _mapped(numpy_to_tensor, value)
 
 
+def tensor_of_numpy(found: np.ndarray[Any, Any] | np.generic) -> torch.Tensor:
+    """The tensor of an array, whose memory it shares, or of a numpy scalar: torch refuses scalars of uint64."""
+    return torch.as_tensor(np.asarray(found))
+
+
 def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
     if not isinstance(value, (tuple, list)):
         return value

@@ -77,7 +77,7 @@ from refimpl.capture.guards.static_shapes import tensor_always_has_static_shape
 from refimpl.capture.guards.torch_state import autocast_state, torch_state
 from refimpl.capture.public import marks
 from refimpl.capture.public.marks import DYNAMIC
-from refimpl.capture.public.numpy_interop import is_tensor_like
+from refimpl.capture.public.numpy_interop import is_tensor_like, tensor_of_numpy
 from refimpl.capture.recognition import Treatment, defined_in, treatment
 from refimpl.capture.state.found_containers import dict_of_program, set_of_program
 from refimpl.capture.state.graph import SegmentGraph
@@ -409,7 +409,7 @@ class CaptureState(OperatorState):
             return ObjectValue(found, source)
         if not is_scalar:
             self.guard(GuardKind.EQUALS, AttributeSource(AttributeSource(source, "flags"), "writeable"), True)
-        tensor = self._tensor(torch.as_tensor(found), ArrayTensorSource(source))
+        tensor = self._tensor(tensor_of_numpy(found), ArrayTensorSource(source))
         assert isinstance(tensor, TensorValue)
         made = ArrayValue(tensor.node, tensor.fake, source, is_scalar=is_scalar)
         self.array_inputs.append(made)

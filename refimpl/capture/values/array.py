@@ -41,8 +41,15 @@ _TENSOR_ATTRIBUTES = frozenset(["T", "real", "imag"])
 _METHODS_LEFT_OUT = frozenset(
     ["item", "tolist", "tobytes", "tofile", "dump", "dumps", "resize", "setflags", "byteswap", "view"]
 )
-_ARITHMETIC = (
-    operator.add, operator.sub, operator.mul, operator.truediv, operator.iadd, operator.isub, operator.imul, operator.itruediv,
+# A number of numpy leaves a comparison to the tensor, which makes the mirrored one.
+_MIRRORED: dict[Any, Any] = {
+    operator.lt: operator.gt, operator.gt: operator.lt, operator.le: operator.ge, operator.ge: operator.le,
+    operator.eq: operator.eq, operator.ne: operator.ne,
+}  # fmt: skip
+_OF_NUMBER = (operator.add, operator.sub, operator.mul, *_MIRRORED)
+_BY_NUMBER = (
+    *_OF_NUMBER, operator.truediv, operator.floordiv, operator.mod, operator.iadd, operator.isub, operator.imul,
+    operator.itruediv,
 )  # fmt: skip
 # `iadd` and the like, but not `iconcat`.
 IN_PLACE_NAMES = frozenset(
@@ -81,8 +88,11 @@ class ArrayValue(Value):
         return array_operator(domain, UNARY[sign], [self])
 
     def binary(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
-        is_array = isinstance(left, ArrayValue) and not left.is_scalar
-        return array_operator(domain, BINARY[sign if is_array else sign.removesuffix("=")], [left, right])
+        if isinstance(left, ArrayValue):
+            writes = not left.is_scalar
+        else:  # a tensor takes a number of numpy, but no array
+            writes = isinstance(left, TensorValue) and isinstance(right, ArrayValue) and right.is_scalar
+        return array_operator(domain, BINARY[sign if writes else sign.removesuffix("=")], [left, right])
 
     def compare(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         return array_operator(domain, COMPARE[sign], [left, right])
@@ -158,10 +168,18 @@ def array_operator(domain: SymbolicDomain, function: Callable[..., Any], operand
     seen = [domain.state.realize(operand) for operand in operands]
     if len(seen) == 2 and _is_tensor_with_number(function, *seen):
         return domain.state.operator(function, [seen[0], as_tensor(seen[1])], {})
-    for operand in seen:
-        if isinstance(operand, TensorValue):
-            unsupported("an operator on an array and it", operand)
-    return numpy_node(domain, interop.numpy_operator_wrapper(function), function, operands, {})
+    if len(seen) == 2 and _is_number_with_tensor(function, *seen):
+        number, tensor = as_tensor(seen[0]), seen[1]
+        mirrored = _MIRRORED.get(function)
+        if mirrored is not None:
+            return domain.state.operator(mirrored, [tensor, number], {})
+        return domain.state.operator(function, [number, tensor], {})
+    wrapped = interop.numpy_operator_wrapper(function)
+    if any(isinstance(operand, TensorValue) for operand in seen) and not _is_tensor_with_array(function, *seen):
+        unsupported("an operator on an array and it", next(each for each in seen if isinstance(each, TensorValue)))
+    if not _has_kernel(wrapped, seen):
+        raise GraphBreak("call_of_native_code", what=f"numpy.{function.__name__}, which torch has no kernel for,")
+    return numpy_node(domain, wrapped, function, operands, {})
 
 
 def array_of_tensor(tensor: TensorValue, *, is_wrapped: bool = False) -> ArrayValue:
@@ -315,6 +333,9 @@ def _numpy_result(
     match result:
         case TensorValue() if isinstance(expected, (np.ndarray, np.generic)):
             return _numpy_array(domain, what, expected, result, pairs)
+        case TensorValue() if type(expected) is torch.Tensor:  # `Tensor.__array_wrap__`
+            made = _numpy_array(domain, what, expected.numpy(), result, pairs)
+            return tensor_of_array(domain, made)
         case SequenceValue() if _is_tuple_or_list(expected) and len(expected) == len(result.items):
             items = [_numpy_result(domain, what, *pair, pairs) for pair in zip(expected, result.items, strict=True)]
             return SequenceValue(type(expected), items)
@@ -328,7 +349,7 @@ def _numpy_result(
 
 def _numpy_array(
     domain: SymbolicDomain, what: str, expected: Any, result: TensorValue, pairs: list[tuple[Any, Value]]
-) -> Value:
+) -> ArrayValue:
     is_scalar, views = isinstance(expected, np.generic), _views(expected, pairs)
     is_same = (expected.dtype, expected.shape) == (
         _numpy_dtype(result.fake), tuple(map(_number, result.fake.shape)),
@@ -357,12 +378,41 @@ def _of_tensor_method(domain: SymbolicDomain, name: str, tensor: TensorValue) ->
 
 
 def _is_tensor_with_number(function: Any, left: Value, right: Value) -> bool:
-    """Whether a numpy scalar acts on a tensor as a zero-dimensional tensor does: its dtype is of no higher category."""
-    if not isinstance(left, TensorValue) or not isinstance(right, ArrayValue) or not right.is_scalar:
+    """Whether a numpy scalar on the right acts on a tensor as a zero-dimensional tensor does."""
+    return function in _BY_NUMBER and _has_no_say(left, right)
+
+
+def _is_number_with_tensor(function: Any, left: Value, right: Value) -> bool:
+    """The same of one on the left. A division is left out: eager multiplies the number by the reciprocal of the tensor."""
+    return function in _OF_NUMBER and _has_no_say(right, left)
+
+
+def _is_tensor_with_array(function: Any, left: Value, right: Value) -> bool:
+    """Whether numpy computes with the tensor's array: `ndarray.__rmul__` answers, since a tensor refuses an array. An array on
+    the left leaves the answer to the tensor, which refuses it too.
+    """
+    is_array = isinstance(right, ArrayValue) and not right.is_scalar
+    return function in _BY_NUMBER and type(left) is TensorValue and is_array
+
+
+def _has_kernel(target: Callable[..., Any], operands: Sequence[Value]) -> bool:
+    """Whether torch computes an operator for these dtypes: it has hardly a kernel for uint16, uint32 and uint64."""
+    if not all(isinstance(operand, (ArrayValue, TensorValue)) for operand in operands):
+        return True
+    try:
+        target(*(torch.from_numpy(np.asarray(_stand_in(operand))) for operand in operands))
+    except (NotImplementedError, RuntimeError):
         return False
-    kinds = [(dtype.is_complex, dtype.is_floating_point) for dtype in (left.fake.dtype, right.fake.dtype)]
-    is_bool = torch.bool in (left.fake.dtype, right.fake.dtype)
-    return function in _ARITHMETIC and left.fake.dim() > 0 and not is_bool and kinds[1] <= kinds[0]
+    return True
+
+
+def _has_no_say(tensor: Value, number: Value) -> bool:
+    """Whether the dtype of a numpy scalar is of no higher category than that of the tensor."""
+    if not isinstance(tensor, TensorValue) or not isinstance(number, ArrayValue) or not number.is_scalar:
+        return False
+    kinds = [(dtype.is_complex, dtype.is_floating_point) for dtype in (tensor.fake.dtype, number.fake.dtype)]
+    is_bool = torch.bool in (tensor.fake.dtype, number.fake.dtype)
+    return tensor.fake.dim() > 0 and not is_bool and kinds[1] <= kinds[0]
 
 
 def _is_dtype(object_: Any) -> bool:

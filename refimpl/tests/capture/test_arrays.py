@@ -49,6 +49,38 @@ def elements_of_a_tensor(x: Tensor) -> Any:
     return x * (2.0 in x), 5 in x, 5 not in x, x.shape[0] in torch.arange(3), x[0] in x
 
 
+def results_that_are_tensors(x: Tensor) -> Any:
+    """`np.sin(tensor)` is a tensor, though `np.ones_like(tensor)` is an array."""
+    return np.negative(x), np.add(x, 1), np.maximum(x, 0), x
+
+
+def tensors_with_arrays(x: Tensor) -> Any:
+    array = np.array([3.0, 4.0])
+    y = x.clone()
+    kept = y
+    y += array  # no write: the tensor refuses the array
+    integers = torch.arange(2)
+    return (
+        x * array,
+        x - array.astype(np.float32),
+        x / array,
+        x == array,
+        y,
+        kept,
+        integers + array,
+        integers + np.arange(2),
+    )
+
+
+def tensors_with_numbers(x: Tensor) -> Any:
+    number = np.array([3.0])[0]
+    y = x.clone()
+    kept = y
+    number_of_another_kind: Any = np.float32(2)
+    y *= number_of_another_kind
+    return number < -x, number * x, number - x, x % number, x // number, x > number, number <= x, y, kept
+
+
 def described(found: Any) -> Any:
     if isinstance(found, (tuple, list)):
         return type(found).__name__, [described(item) for item in found]
@@ -57,7 +89,10 @@ def described(found: Any) -> Any:
     return type(found), found
 
 
-@each_of(function_of_a_tensor, classes_of_numbers, tensors_of_numbers, lists_of_elements, forced, elements_of_a_tensor)
+@each_of(
+    function_of_a_tensor, classes_of_numbers, tensors_of_numbers, lists_of_elements, forced, elements_of_a_tensor,
+    results_that_are_tensors, tensors_with_arrays, tensors_with_numbers,
+)  # fmt: skip
 def test_one_graph_does_what_eager_does(program: Any) -> None:
     recorder: Any = Recorder()
     compiled = compile(program, backend=recorder, fullgraph=True)
@@ -80,11 +115,39 @@ def test_a_forced_array_of_a_tensor_with_a_gradient() -> None:
 
 @pytest.mark.parametrize(
     "program",
-    [lambda x: np.sin(x), lambda x: np.put_along_axis(x, np.array([0]), 5, 0)],
-    ids=["a result that is a tensor", "a write to a tensor"],
+    [
+        lambda x: np.put_along_axis(x, np.array([0]), 5, 0),
+        lambda x: np.array([1, 2]) / x,
+        lambda x: np.float32(3) / x,
+        lambda x: x ** np.array([1, 2]),
+        lambda x: x * np.complex64(2),
+    ],
+    ids=["a write to a tensor", "a reciprocal", "a reciprocal by a number", "a power", "a number of a higher category"],
 )
 def test_what_numpy_does_otherwise_with_tensors_breaks_the_graph(program: Any) -> None:
-    """`np.sin(tensor)` is a tensor, though `np.ones_like(tensor)` is an array."""
     compiled = compile(program, backend="eager", fullgraph=True)
     with pytest.raises(Unsupported):
         compiled(torch.tensor([1.0, 2.0]))
+
+
+@pytest.mark.parametrize(
+    "class_", [np.float16, np.int8, np.uint8, np.uint16, np.uint32, np.uint64, np.bool_, np.longdouble]
+)
+def test_numbers_of_numpy_give_what_they_give(class_: Any) -> None:
+    def program(x: Tensor, number: Any) -> Any:
+        return x * number, number * x, x + number, x > number, number + 1, number
+
+    compiled = compile(program, backend="eager")
+    x = torch.tensor([1.0, 2.0])
+    for number in (class_(1), class_(0)):
+        assert described(compiled(x, number)) == described(program(x, number))
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32, np.uint64])
+def test_an_operator_on_arrays_that_torch_has_no_kernel_for_breaks_the_graph(dtype: Any) -> None:
+    def program(x: Tensor, array: Any) -> Any:
+        return x + 1, array + array
+
+    compiled = compile(program, backend="eager")
+    x, array = torch.tensor([1.0, 2.0]), np.array([1, 2], dtype)
+    assert described(compiled(x, array)) == described(program(x, array))

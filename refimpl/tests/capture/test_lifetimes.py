@@ -13,7 +13,6 @@ import torch
 
 from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of
 
-
 HELD: Any = None
 
 
@@ -203,7 +202,7 @@ def test_code_at_the_end_of_an_object_runs_where_eager_drops_it(program: Callabl
         holder.members = {Ending(seen, "member")}
         holder.holders = [Holder(Ending(seen, "held"))]
         finalized = Holder(None)
-        weakref.finalize(finalized, seen.append, "finalized")
+        weakref.finalize(finalized, lambda: seen.append("finalized"))
         holder.finalized = [finalized]
         return holder
 
@@ -230,7 +229,7 @@ def test_a_variable_of_a_closure_and_a_global_one_drop_objects_where_eager_does(
         seen.append("global dropped")
         return x + 1
 
-    captured, recorder, _ = captured_with(program)
+    captured, _, _ = captured_with(program)
     for _ in range(2):
         captured(torch.ones(2))
     dropped = ["nonlocal dropped", "global dropped"]
