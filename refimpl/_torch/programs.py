@@ -33,6 +33,7 @@ NATIVE_STATE_READERS: tuple[Any, ...] = (
 )
 # Reads the number out of a tensor with one element. While a compiler captures, it returns the tensor.
 value_for_optimizer: Any = _get_value
+group_tensors: Any = getattr(torch._C, "_group_tensors_by_device_and_dtype")
 PROFILER_ENABLED: Any = torch.autograd._profiler_enabled
 _VARIABLE_FUNCTIONS: Any = getattr(torch._C, "_VariableFunctions")
 
@@ -141,6 +142,7 @@ __all__ = [
     "call_slot",
     "children_replaced",
     "exporting_flags",
+    "group_tensors",
     "is_exporting",
     "is_jit_tracing",
     "is_native_operator",

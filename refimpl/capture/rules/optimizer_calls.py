@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from refimpl._torch import value_for_optimizer
+from refimpl._torch import group_tensors, value_for_optimizer
+from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import AttributeSource, KeptSource
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.recognition import defined_in, is_setup_of_optimizer
 from refimpl.capture.rules.rule_table import RuleTable
-from refimpl.capture.values import ConstantValue, ObjectValue, TensorValue
+from refimpl.capture.values import ConstantValue, DictValue, ObjectValue, SequenceValue, TensorValue
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -41,6 +42,24 @@ def _value(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: d
     if isinstance(number, TensorValue):
         domain.state.read_numbers.add(number.node)
     return number
+
+
+@OPTIMIZER_RULES.of(group_tensors)
+def _grouped(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Lists of tensors, grouped by device and dtype. Breaks the graph for several groups, whose order is that of a hash table
+    of C++.
+    """
+    lists = [domain.elements(each) for each in domain.elements(args[0])]
+    with_indices = len(args) > 1 and domain.constant_of(args[1], "with_indices")
+    first = [domain.state.realize(item) for item in lists[0]] if lists and not kwargs else []
+    kinds = {(item.fake.device, item.fake.dtype) for item in first if isinstance(item, TensorValue)}
+    is_whole = all(isinstance(item, TensorValue) for item in first) and all(len(each) == len(first) for each in lists)
+    if len(kinds) != 1 or not is_whole:
+        raise GraphBreak("call_of_native_code", what="_group_tensors_by_device_and_dtype")
+    key = SequenceValue(tuple, [ConstantValue(part) for part in kinds.pop()])
+    grouped = SequenceValue(list, [SequenceValue(list, list(each)) for each in lists])
+    indices = SequenceValue(list, [ConstantValue(index) for index in range(len(first) if with_indices else 0)])
+    return DictValue({domain.hash_key(key): (key, SequenceValue(tuple, [grouped, indices]))})
 
 
 def setup_inside(domain: SymbolicDomain, function: ObjectValue) -> Any:

@@ -5,7 +5,7 @@ Counterpart: torch/_dynamo/side_effects.py SideEffects
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,6 +103,10 @@ class SideEffects:
     def attribute(self, value: Value, name: str) -> Any:
         """The value written to an attribute; None if there is none."""
         return self._attributes.get(value, {}).get(name)
+
+    def attributes_of(self, value: Value) -> Mapping[str, Any]:
+        """The attributes of the object that have been written."""
+        return self._attributes.get(value, {})
 
     def has_attributes(self, value: Value) -> bool:
         """Whether any attribute of the object has been written."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
-from refimpl.capture.values.value import Value
+from refimpl.capture.values.value import Value, unsupported
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -59,3 +59,10 @@ class NativeMethodValue(Value):
 
     def rebuilt(self, emitter: Any) -> str:
         return emitter.named(self, f"getattr({emitter.expression(self.receiver)}, {self.name!r})")
+
+
+def bound_by_get(domain: SymbolicDomain, function: Value, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    """`function.__get__(receiver, class_)`: the method of the receiver, or the function itself for None."""
+    if not 1 <= len(args) <= 2 or kwargs:
+        unsupported("__get__", function)
+    return function if domain.is_none(args[0]) else MethodValue(function, domain.state.realize(args[0]))

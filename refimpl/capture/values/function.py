@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, Source
 from refimpl.capture.interpreter.frame import UNBOUND
+from refimpl.capture.values.bound import NativeMethodValue, bound_by_get
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.hashing import Member
 from refimpl.capture.values.mapping import DictValue
@@ -68,6 +69,11 @@ class FunctionValue(Value):
     def call(self, domain: SymbolicDomain, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return domain.enter_function(self, args, kwargs)
 
+    def call_method(
+        self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> Value:
+        return bound_by_get(domain, self, args, kwargs) if name == "__get__" else unsupported(f"method {name}", self)
+
     def load_attr(self, domain: SymbolicDomain, name: str) -> Value:
         if name in self.attributes:
             return self.attributes[name]
@@ -80,6 +86,8 @@ class FunctionValue(Value):
                 return ConstantValue(self.code)
             case "__module__" if type(self.globals.get("__name__")) is str:
                 return ConstantValue(self.globals["__name__"])
+            case "__get__":
+                return NativeMethodValue(self, name)
             case "__annotations__":
                 return self._named_annotations(domain)
             case "__doc__" if _MARKS_DOCUMENTATION and not self.code.co_flags & _IS_DOCUMENTED:

@@ -5,6 +5,7 @@ Counterpart: torch/_dynamo/variables/user_defined.py UserDefinedObjectVariable.v
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
 import sys
@@ -42,7 +43,7 @@ from refimpl.capture.guards.sources import (
 )
 from refimpl.capture.recognition import names_of
 from refimpl.capture.values import polyfills
-from refimpl.capture.values.bound import MethodValue, NativeMethodValue
+from refimpl.capture.values.bound import MethodValue, NativeMethodValue, bound_by_get
 from refimpl.capture.values.classes import (
     MISSING,
     finds_plainly,
@@ -54,7 +55,7 @@ from refimpl.capture.values.classes import (
     own_attributes,
     writes,
 )
-from refimpl.capture.values.constant import ConstantValue
+from refimpl.capture.values.constant import ConstantValue, NumberValue
 from refimpl.capture.values.function import FunctionValue
 from refimpl.capture.values.hashing import Member, has_own_key, is_compared_by_identity
 from refimpl.capture.values.mapping import DictValue
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 _VF: Any = vars(torch.nn.functional)["_VF"]  # a module whose class has a `__getattr__` that returns C functions
+_NEVER_REGISTERED = (ConstantValue, NumberValue, SequenceValue, DictValue, TensorValue)
 _MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 _OF_FUNCTIONS = frozenset(
     ["__name__", "__qualname__", "__module__", "__doc__", "__code__", "__defaults__", "__kwdefaults__", "__closure__",
@@ -222,6 +224,8 @@ class ObjectValue(ProgramObject):
                 return domain.state.attributes_of(self)
         if is_a(object_, torch.Tensor) or name == "__dict__":
             unsupported(f"attribute {name}", self)
+        if is_a(object_, FunctionType) and name == "__get__":
+            return NativeMethodValue(self, name)
         if is_a(object_, FunctionType):
             return self._of_namespace(domain, vars(object_), source, name)
         if is_a(object_, _IN_C) and name in _NAMES_IN_C and type(getattr(object_, name, None)) is str:
@@ -337,7 +341,7 @@ class ObjectValue(ProgramObject):
         written = domain.state.effects.attribute(self, name)
         if written is not None and written is not DELETED:
             return written
-        if domain.state.effects.has_attributes(self) and name in _MODULE_TABLES:
+        if name in _MODULE_TABLES and self._may_have_registered(domain, name):
             unsupported(f"attribute {name} after an assignment", self)
         if name == "__class__":
             return ObjectValue(class_, class_source(object_))
@@ -371,7 +375,18 @@ class ObjectValue(ProgramObject):
             except AttributeError:
                 return MISSING
             return domain.state.wrap(content, _way_to(self.object, source, name))
-        unsupported(f"descriptor {name}", self)
+        return self._call_descriptor(domain, found, "__get__", name, [ObjectValue(type(self.object))])
+
+    def _call_descriptor(self, domain: SymbolicDomain, found: Any, method_name: str, name: str, args: list[Any]) -> Any:
+        """`type(found).__get__(found, self, class_)` or `__set__`, of a descriptor written in Python."""
+        function, class_ = in_mro(type(found), method_name), type(self.object)
+        if not is_a(function, FunctionType) or self.source is None or is_a(self.object, torch.Tensor):
+            unsupported(f"descriptor {name}", self)
+        owner = next(base for base in class_.__mro__ if name in base.__dict__)
+        # reading it from the class by name might call `__get__`
+        way = OwnAttributeSource(KeptSource(owner, owner.__qualname__), name)
+        method = domain.state.wrap(function, AttributeSource(class_source(found), method_name))
+        return domain.enter_function(method, [domain.state.wrap(found, way), self, *args], {})
 
     def _through_class(self, domain: SymbolicDomain, found: Any, source: Source, name: str) -> Value:
         way = _way_to(self.object, source, name)
@@ -384,8 +399,15 @@ class ObjectValue(ProgramObject):
             return MethodValue(function, ObjectValue(type(self.object), class_source(self.object)))
         if is_native_method(found, type(self.object)):
             return NativeMethodValue(self, name)
+        if hasattr(type(found), "__get__") and self.source is not None and has_own_attributes(self.object):
+            domain.state.guard(GuardKind.LACKS, PlainAttributeSource(self.source, "__dict__"), name)
+        if is_a(found, functools.cached_property) and type(self.object).__setattr__ is object.__setattr__:
+            function = domain.state.wrap(
+                found.func, AttributeSource(AttributeSource(class_source(self.object), name), "func")
+            )
+            return domain.enter_polyfill(polyfills.computed_once, [self, function, ConstantValue(name)])
         if hasattr(type(found), "__get__"):
-            unsupported(f"descriptor {name}", self)
+            return self._call_descriptor(domain, found, "__get__", name, [ObjectValue(type(self.object))])
         return domain.state.wrap(found, way)
 
     def of_module(self, domain: SymbolicDomain, name: str) -> Value:
@@ -469,7 +491,7 @@ class ObjectValue(ProgramObject):
             way = AttributeSource(AttributeSource(class_source(self.object), name), "fset")
             return domain.enter_function(domain.state.wrap(found.fset, way), [self, attribute], {})
         if found is not MISSING and writes(found):
-            unsupported(f"an assignment to descriptor {name}", self)
+            return self._call_descriptor(domain, found, "__set__", name, [attribute])
         if is_a(self.object, torch.nn.Module) and not self._may_write_of_module(domain, self.object, name, attribute):
             unsupported(f"an assignment to attribute {name} of a module", self)
         if domain.state.effects.attribute(self, name) is None:
@@ -518,6 +540,17 @@ class ObjectValue(ProgramObject):
             return not is_a(new.object, (torch.nn.Module, torch.Tensor))
         return not isinstance(new, TensorValue) or not isinstance(new.fake, (torch.nn.Parameter, torch.nn.Buffer))
 
+    def _may_have_registered(self, domain: SymbolicDomain, table: str) -> bool:
+        """Whether an attribute that the segment has written may be in this table of a module. A number, a container or a tensor
+        is in none, but for a tensor under the name of a buffer.
+        """
+        buffers = own_attributes(self.object).get("_buffers", ())
+        for name, written in domain.state.effects.attributes_of(self).items():
+            is_plain = isinstance(domain.state.realize(written), _NEVER_REGISTERED)
+            if not is_plain or (table == "_buffers" and name in buffers):
+                return True
+        return False
+
     # ------------------------------------------------------------------------------------------------------ calls
 
     def call(self, domain: SymbolicDomain, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -530,6 +563,8 @@ class ObjectValue(ProgramObject):
             return domain.call_class_method(self.object, name, frame, args, kwargs)
         if name == "__subclasses__" and self.is_class and not args and not kwargs:
             return self._subclasses(domain)
+        if name == "__get__" and is_a(self.object, FunctionType):
+            return bound_by_get(domain, self, args, kwargs)
         return super().call_method(domain, frame, name, args, kwargs)
 
     def _subclasses(self, domain: SymbolicDomain) -> Value:

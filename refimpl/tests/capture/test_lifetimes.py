@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from refimpl.capture.entry_points.decorators import disable
 from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of
 
 HELD: Any = None
@@ -190,11 +191,10 @@ def of_a_temporary_object(holder: Any, seen: list[str]) -> None:
 def test_code_at_the_end_of_an_object_runs_where_eager_drops_it(program: Callable[..., Any], mode: str) -> None:
     def whole(x: Any) -> Any:
         seen: list[str] = []
-        holder = made(seen)
+        holder = disable(made)(seen)
         y = dropping(x, holder, seen)
         return y, [*seen]
 
-    @torch._dynamo.disable
     def made(seen: list[str]) -> Any:
         holder: Any = Holder(Ending(seen, "attribute"))
         holder.items = [Ending(seen, "item")]

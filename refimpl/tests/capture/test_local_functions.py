@@ -167,3 +167,23 @@ def test_a_string_that_a_function_returns_is_not_its_documentation() -> None:
         return x + 1, made.__doc__, (lambda: "nor this").__doc__
 
     assert compile(program, backend="eager")(torch.ones(2))[1:] == (None, None)
+
+
+def test_a_function_is_bound_by_its_own_get() -> None:
+    def scaled(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * self["scale"]
+
+    def program(x: torch.Tensor) -> Any:
+        def shifted(self: Any, y: torch.Tensor) -> torch.Tensor:
+            return y + self["shift"]
+
+        held = {"scale": 3, "shift": 2}
+        bound = shifted.__get__(held)
+        method = torch.nn.Identity.forward.__get__(None, torch.nn.Identity)
+        return bound(scaled.__get__(held, dict)(x)), bound.__self__ is held, method is torch.nn.Identity.forward
+
+    recorder: Any = Recorder()
+    x = torch.randn(2)
+    found = compile(program, backend=recorder, fullgraph=True)(x)
+    assert same(found, program(x))
+    assert recorder.targets == ["mul", "add"]

@@ -133,3 +133,50 @@ def test_new_tensor_is_a_tensor_of_the_same_dtype() -> None:
 
     calls = [(torch.ones(2, dtype=dtype),) for dtype in (torch.float64, torch.float32)]
     assert_same_as_eager(program, calls=calls, is_whole=True, graphs=2)
+
+
+class Switched(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(2, 2)
+        self.register_buffer("count", torch.zeros(()))
+        self.is_on = True
+
+
+def written_plainly(x: torch.Tensor, model: Any) -> Any:
+    model.is_on, model.last, model.names = False, x + 1, ["a"]
+    return x.sin(), [name for name, _ in model.named_modules()], [name for name, _ in model.named_parameters()]
+
+
+def in_training_and_not(x: torch.Tensor, model: Any) -> Any:
+    model.eval()
+    seen = [each.training for each in model.modules()]
+    model.train()
+    return x.sin(), seen, [each.training for each in model.modules()]
+
+
+def written_to_a_buffer(x: torch.Tensor, model: Any) -> Any:
+    model.count = x.sum()
+    return x.sin(), [buffer + 1 for buffer in model.buffers()], [name for name, _ in model.named_modules()]
+
+
+def given_a_module(x: torch.Tensor, model: Any) -> Any:
+    model.another = torch.nn.ReLU()
+    return x.sin(), [name for name, _ in model.named_modules()]
+
+
+@IN_EVERY_MODE
+@each_of(written_plainly, in_training_and_not, written_to_a_buffer, given_a_module)
+def test_a_module_knows_its_parts_after_an_assignment(program: Callable[..., Any], mode: str) -> None:
+    def whole(x: torch.Tensor) -> Any:
+        return program(x, model)
+
+    model = Switched()
+    assert_same_as_eager(whole, mode)
+
+
+@each_of(written_plainly, in_training_and_not)
+def test_an_assignment_of_what_is_never_registered_costs_no_graph(program: Callable[..., Any]) -> None:
+    captured, recorder, _ = captured_with(program, fullgraph=True)
+    captured(torch.ones(2), Switched())
+    assert len(recorder.graphs) == 1

@@ -10,9 +10,9 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from refimpl._torch import value_for_optimizer
+from refimpl._torch import group_tensors, value_for_optimizer
 from refimpl.capture.entry_points.torch_patcher import TorchPatcher
-from refimpl.tests.capture.capturing import Recorder, captured_with, each_of
+from refimpl.tests.capture.capturing import Recorder, captured_with, each_of, same
 
 Tensor = torch.Tensor
 Log = Iterator[Any]
@@ -551,3 +551,35 @@ def test_a_list_of_numbers_that_an_optimizer_reads_is_in_the_graph() -> None:
         torch.tensor([3.0]),
         two,
     )
+
+
+def test_an_average_of_a_model_is_grouped_in_the_graph() -> None:
+    def average() -> tuple[torch.nn.Module, Any]:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 2)
+        return model, torch.optim.swa_utils.AveragedModel(
+            model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
+        )
+
+    (model, averaged), (other, expected) = average(), average()
+    captured, _, options = captured_with(averaged.update_parameters)
+    for step in range(3):
+        for each in (model, other):
+            torch.nn.init.constant_(each.get_parameter("weight"), float(step))
+        captured(model)
+        expected.update_parameters(other)
+    assert all(map(torch.equal, averaged.state_dict().values(), expected.state_dict().values()))
+    assert not [reason for reason in options.breaks if "_group_tensors" in str(reason)]
+
+
+def test_tensors_of_several_kinds_are_grouped_as_in_eager() -> None:
+    def program(x: Tensor, y: Tensor) -> Any:
+        grouped = group_tensors([[x, y], [y, None]], True)
+        return [
+            (key == (x.device, x.dtype), lists[0][0] + 1, len(lists[1]), indices)
+            for key, (lists, indices) in grouped.items()
+        ]
+
+    x, wide = torch.ones(2), torch.ones(2, dtype=torch.float64)
+    assert_gives_the_same(program, x, x + 1)
+    assert same(captured_with(program)[0](x, wide), program(x, wide))

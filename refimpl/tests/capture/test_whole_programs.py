@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from types import MethodType
 from typing import Any
@@ -226,6 +227,59 @@ def test_the_dict_is_read_where_a_descriptor_only_writes() -> None:
             assert same(captured(x, holders[0]), eager(x, holders[1]))
             assert vars(holders[0]) == vars(holders[1])
     assert same(refimpl.compile(deleted)(x), deleted(x))
+
+
+class Once:
+    """A descriptor that the object's own dict hides."""
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return instance.count * 10
+
+
+class Computing:
+    value: Any = Doubling()
+    once: Any = Once()
+
+    def __init__(self) -> None:
+        self.value, self.count = 1, 0
+
+    @functools.cached_property
+    def table(self) -> Any:
+        self.count += 1
+        return torch.full((2,), 3.0)
+
+
+def of_a_found_object(x: torch.Tensor, found: Any) -> Any:
+    found.value = found.value + 1
+    return x * found.value + found.table, found.once, found.table is found.table
+
+
+def test_descriptors_of_a_found_object_are_in_the_graph() -> None:
+    x = torch.ones(2)
+    captured = refimpl.compile(of_a_found_object, fullgraph=True)
+    holders = [Computing(), Computing()]
+    for step in range(3):
+        assert same(captured(x, holders[0]), of_a_found_object(x, holders[1])), step
+        assert same(vars(holders[0]), vars(holders[1])), step
+    vars(holders[0])["once"] = vars(holders[1])["once"] = 7
+    assert same(captured(x, holders[0]), of_a_found_object(x, holders[1]))
+
+
+def test_another_descriptor_is_seen() -> None:
+    class Holder:
+        value: Any = Doubling()
+
+    def program(x: torch.Tensor, found: Any) -> Any:
+        found.value = 3
+        return x * found.value
+
+    captured, x = refimpl.compile(program), torch.ones(2)
+    assert same(captured(x, Holder()), x * 6)
+    Holder.value = Writing()
+    holder = Holder()
+    vars(holder)["value"] = 5
+    assert same(captured(x, holder), x * 5)
+    assert vars(holder) == {"value": 5, "_value": 6}
 
 
 def test_the_truth_of_a_tensor_is_a_result() -> None:
