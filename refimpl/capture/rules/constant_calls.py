@@ -10,7 +10,7 @@ import copy
 import functools
 import operator
 from collections import OrderedDict
-from enum import Enum, EnumMeta
+from enum import Enum, EnumMeta, Flag
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ from refimpl.capture.values import (
     Value,
     polyfills,
 )
-from refimpl.capture.values.classes import is_a
+from refimpl.capture.values.classes import combines_as_flag, is_a
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -186,6 +186,18 @@ def member_of(domain: SymbolicDomain, class_value: ObjectValue, args: list[Any],
     if isinstance(given, ObjectValue) and type(given.object) is class_:
         return given
     member = class_._value2member_map_.get(domain.hash_key(given))
+    if member is None and isinstance(given, ConstantValue):
+        member = _combined(class_, given.value)
     if member is None:
         raise GraphBreak("op_raises_on_fake", what=class_.__qualname__, error="an exception")
     return ObjectValue(member)
+
+
+def _combined(class_: Any, value: Any) -> Any:
+    """The member of a `Flag` that stands for several others, which Python makes when it is first asked for; None if none."""
+    if not issubclass(class_, Flag) or not combines_as_flag(next(iter(class_), None)):
+        return None
+    try:
+        return class_(value)
+    except (TypeError, ValueError):
+        return None

@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from enum import EnumMeta
+from enum import EnumMeta, Flag
 from types import FunctionType, SimpleNamespace, UnionType, WrapperDescriptorType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,6 +21,8 @@ _BUILTINS = (
 )  # fmt: skip
 
 
+_OF_FLAGS = ("__or__", "__and__", "__xor__", "_missing_")
+_TRUTHS_OF_FLAGS = (Flag.__dict__["__bool__"], int.__dict__["__bool__"])
 _MAKERS: WeakKeyDictionary[type, Callable[[], type]] = WeakKeyDictionary()
 
 
@@ -95,6 +97,14 @@ def is_enumeration(object_: Any) -> bool:
         and type(object_).__iter__ is EnumMeta.__iter__
         and type(object_).__len__ is EnumMeta.__len__
     )
+
+
+def combines_as_flag(object_: Any) -> bool:
+    """Whether this is a member of a `Flag` with the operators and the truth of `Flag`, which run no code of the user's."""
+    class_ = type(object_)
+    if not issubclass(class_, Flag) or not any(in_mro(class_, "__bool__") is found for found in _TRUTHS_OF_FLAGS):
+        return False
+    return all(in_mro(class_, name) is Flag.__dict__[name] for name in _OF_FLAGS)
 
 
 def is_named_tuple(class_: type) -> bool:

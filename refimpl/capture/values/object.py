@@ -46,6 +46,7 @@ from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import MethodValue, NativeMethodValue, bound_by_get
 from refimpl.capture.values.classes import (
     MISSING,
+    combines_as_flag,
     finds_plainly,
     has_own_attributes,
     in_mro,
@@ -168,6 +169,8 @@ class ObjectValue(ProgramObject):
     # -------------------------------------------------------------------------------------------------- operators
 
     def truth(self, domain: SymbolicDomain) -> Any:
+        if combines_as_flag(self.object):
+            return bool(self.object.value)
         return True if self.is_class else super().truth(domain)
 
     def binary(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
@@ -388,7 +391,7 @@ class ObjectValue(ProgramObject):
         method = domain.state.wrap(function, AttributeSource(class_source(found), method_name))
         return domain.enter_function(method, [domain.state.wrap(found, way), self, *args], {})
 
-    def _through_class(self, domain: SymbolicDomain, found: Any, source: Source, name: str) -> Value:
+    def _through_class(self, domain: SymbolicDomain, found: Any, source: Source, name: str) -> Any:
         way = _way_to(self.object, source, name)
         if is_a(found, FunctionType):
             return MethodValue(domain.state.wrap(found, AttributeSource(way, "__func__")), self)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from refimpl.capture.values import polyfills
-from refimpl.capture.values.classes import MISSING, finds_plainly, in_mro, is_named_tuple
+from refimpl.capture.values.classes import MISSING, combines_as_flag, finds_plainly, in_mro, is_named_tuple
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.mapping import DictValue
 from refimpl.capture.values.object import ObjectValue
@@ -44,6 +44,9 @@ _KNOWN_TO_TORCH = (int, float, complex, str, tuple, list, torch.Tensor)
 def binary_of_objects(domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
     """`left + right` or `left += right`."""
     plain_left, plain_right = left.plain_of_member(), right.plain_of_member()
+    if sign in ("&", "|", "^") and isinstance(left, ObjectValue) and combines_as_flag(left.object):
+        is_of_class = isinstance(right, ObjectValue) and type(right.object) is type(left.object)
+        plain_left, plain_right = (left, right) if is_of_class else (plain_left, plain_right)
     if sign == "%" and isinstance(left, ConstantValue) and type(left.value) is str and plain_right is not right:
         unsupported("`%`", right)  # which formats it by its `__str__`
     if plain_left is not left or plain_right is not right:

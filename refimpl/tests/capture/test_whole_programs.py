@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import functools
 from collections.abc import Callable, Iterator
 from types import MethodType
@@ -201,6 +202,26 @@ def slots(x: torch.Tensor) -> Any:
     return pair.first + pair.second, slotted.y, told, hasattr(slotted, "y"), hasattr(slotted, "__dict__")
 
 
+class Access(enum.IntFlag):
+    READ = enum.auto()
+    WRITE = enum.auto()
+
+
+class Part(enum.Flag):
+    HEAD = enum.auto()
+    BODY = enum.auto()
+    TAIL = enum.auto()
+
+
+def flags(x: torch.Tensor) -> Any:
+    both, access = Part.HEAD | Part.TAIL, Access.READ | Access.WRITE
+    y = x + 1 if access & Access.WRITE else x - 1
+    if both & Part.BODY:
+        y = y * 2
+    held = [str(both), both & Part.HEAD is Part.HEAD, Part.BODY in both, str(Part(6)), both ^ Part.TAIL is Part.HEAD]
+    return y, held, int(access), access ^ Access.READ is Access.WRITE
+
+
 def a_tree(x: torch.Tensor) -> Any:
     leaves, spec = pytree.tree_flatten({"a": [x, x + 1], "b": (x * 2, torch.float32)})
     return pytree.tree_unflatten(leaves[::-1], spec), spec.num_leaves
@@ -208,7 +229,7 @@ def a_tree(x: torch.Tensor) -> Any:
 
 @each_of(
     descriptor, descriptor_that_hides_on_the_class, descriptor_that_only_writes, bound_by_hand, cause_of_an_error,
-    sliced_parameters, items_of_a_tensor, exit_stack, slots, a_tree,
+    sliced_parameters, items_of_a_tensor, exit_stack, slots, flags, a_tree,
 )  # fmt: skip
 def test_a_program_is_one_graph_and_gives_what_eager_gives(program: Callable[[Any], Any]) -> None:
     captured = refimpl.compile(program, fullgraph=True)
@@ -263,6 +284,24 @@ def test_descriptors_of_a_found_object_are_in_the_graph() -> None:
         assert same(vars(holders[0]), vars(holders[1])), step
     vars(holders[0])["once"] = vars(holders[1])["once"] = 7
     assert same(captured(x, holders[0]), of_a_found_object(x, holders[1]))
+
+
+def test_a_flag_with_operators_of_its_own_is_asked() -> None:
+    class Inverted(enum.Flag):
+        ONE = 1
+        TWO = 2
+
+        def __bool__(self) -> bool:
+            return not self._value_
+
+        def __or__(self, other: Any) -> Any:
+            return self
+
+    def program(x: torch.Tensor) -> Any:
+        return (x + 1 if Inverted.ONE else x - 1), (Inverted.ONE | Inverted.TWO) is Inverted.ONE
+
+    x = torch.ones(2)
+    assert same(refimpl.compile(program)(x), program(x))
 
 
 def test_another_descriptor_is_seen() -> None:
