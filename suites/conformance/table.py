@@ -50,6 +50,19 @@ def _of_capture(name: str, description: str) -> ConformanceSuite:
     )
 
 
+def _of_operators(name: str, description: str, file: str) -> ConformanceSuite:
+    """A suite of upstream's tests of higher-order operators: one file, which traces, compiles and captures."""
+    return ConformanceSuite(
+        name=name,
+        description=description,
+        files=(file,),
+        needs=("torch.fx.experimental.proxy_tensor.make_fx", *_CAPTURE_NEEDS),
+        harness=_CAPTURE_HARNESS,
+        parts=("graphs", "capture"),
+        companions=("capture companions",),
+    )
+
+
 def _of_export(name: str, description: str, file: str | None = None) -> ConformanceSuite:
     """A suite of upstream's tests of export: one file, which may take its tests from another."""
     return ConformanceSuite(
@@ -118,6 +131,13 @@ _ROWS = (
     _of_capture("decorators", "capture: disable, graph_break, mark_dynamic and others"),
     _of_capture("recompiles", "capture: what compiles again, and what need not"),
     _of_capture("optimizers", "capture: steps of optimizers"),
+    _of_capture("modes", "capture: modes of torch functions and of dispatch"),
+    _of_capture("error_messages", "capture: messages of errors and of graph breaks"),
+    _of_capture("callback", "capture: functions that are called when a compilation starts and ends"),
+    _of_operators("control_flow", "cond, map, scan, while_loop and associative_scan", "functorch/test_control_flow.py"),
+    _of_operators("checkpoint_policies", "what the partitioner saves, by memory budget", "functorch/test_ac.py"),
+    _of_operators("invoke_subgraph", "regions that are compiled once", "higher_order_ops/test_invoke_subgraph.py"),
+    _of_operators("with_effects", "operators whose order is kept by tokens", "higher_order_ops/test_with_effects.py"),
     _of_export(
         "default", "export: signatures, state, sizes, constraints, in the mode that is the default", "test_export"
     ),
@@ -130,6 +150,14 @@ _ROWS = (
     _of_export("serdes", "export: the same tests, of what was saved and loaded"),
     _of_export("unflatten", "export: modules made of exported programs"),
     _of_export("verifier", "export: what a verifier refuses"),
+    _of_export("converter", "export: programs of TorchScript"),
+    _of_export("draft_export", "export: what is reported instead of raised"),
+    _of_export("experimental", "export: parts of it that may change"),
+    _of_export("hop", "export: higher-order operators of the operator database"),
+    _of_export("passes", "export: passes over exported programs"),
+    _of_export("serialize", "export: what is written to a file, and read again"),
+    _of_export("strict_export_v2", "export: the same tests, by a newer form of capture"),
+    _of_export("torchbind", "export: script objects"),
 )
 SUITES: dict[str, ConformanceSuite] = {row.name: row for row in _ROWS}
 
