@@ -14,7 +14,7 @@ import torch
 from refimpl._torch import pytree
 from refimpl.errors import BadParameter
 from refimpl.export.shapes.dims import Dim
-from refimpl.export.shapes.policies import signature_of
+from refimpl.export.shapes.policies import map_arguments, signature_of
 from refimpl.export.unlift import arranged
 
 Example = tuple[tuple[Any, ...], dict[str, Any]]
@@ -49,7 +49,7 @@ class AdditionalInputs:
         signature = signature_of(m)
         examples = [(args, dict(kwargs or {})), *self._examples]
         first, *others = [dict(signature.bind(*a, **k).arguments) for a, k in examples]
-        return pytree.tree_map(_merged, first, *others)
+        return map_arguments(_merged, first, *others)
 
     def verify(self, ep: Checked) -> None:
         """Raises InputMismatch, a RuntimeError, if the exported program does not take one of the examples. `export` calls it."""

@@ -10,10 +10,9 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import pytree
 from refimpl.errors import BadParameter
 from refimpl.export.shapes.additional_inputs import IntWrapper, is_int_wrapper
-from refimpl.export.shapes.policies import signature_of
+from refimpl.export.shapes.policies import map_arguments, signature_of
 
 
 class ShapesCollection:
@@ -55,7 +54,7 @@ class ShapesCollection:
             return self._shapes.get(id(leaf)) if isinstance(leaf, torch.Tensor) or is_int_wrapper(leaf) else None
 
         arguments = signature_of(m).bind(*args, **(kwargs or {})).arguments
-        tree = {name: pytree.tree_map(shape_of, value) for name, value in arguments.items()}
+        tree = {name: map_arguments(shape_of, value) for name, value in arguments.items()}
         missing = [shape for key, shape in self._shapes.items() if key not in found]
         if missing:
             raise ValueError(

@@ -7,8 +7,9 @@ work too. Shapes for `**kwargs` may be given by the keywords or below the parame
 
 from __future__ import annotations
 
+import collections
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -166,6 +167,26 @@ def _leaves(argument: str, path: str, words: tuple[str, ...], value: Any, spec: 
     for key, child, inner_spec in zip(keys, children, specs, strict=True):
         inner = f"{path}.{key}" if isinstance(key, _Field) else f"{path}[{key!r}]"
         yield from _leaves(argument, inner, (*words, str(key)), child, inner_spec)
+
+
+_STANDARD = (list, dict, collections.OrderedDict, collections.defaultdict, collections.deque)
+
+
+def map_arguments(function: Callable[..., Any], value: Any, *others: Any) -> Any:
+    """Map the leaves of an argument, and those of others of the same form. An instance of a user's class becomes the list of its
+    children: the class may not take shapes where it has tensors, and `dynamic_shapes` takes the list too."""
+
+    def mapped(part: Any, *parts: Any) -> Any:
+        if pytree.tree_is_leaf(part):
+            return function(part, *parts)
+        children = [_children(each)[1] for each in (part, *parts)]
+        return [map_arguments(function, *each) for each in zip(*children, strict=True)]
+
+    return pytree.tree_map(mapped, value, *others, is_leaf=lambda part: not _is_standard(part))
+
+
+def _is_standard(value: Any) -> bool:
+    return type(value) in _STANDARD or isinstance(value, tuple)
 
 
 class _Field(str):

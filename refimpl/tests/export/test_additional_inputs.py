@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch import nn
 from torch.fx.experimental import _config as symbolic_settings
 
-from refimpl.export import AdditionalInputs, Dim, ShapesCollection, draft_export, export
+from refimpl.export import AdditionalInputs, Dim, ShapesCollection, draft_export, export, register_dataclass
 from refimpl.export.errors import InputMismatch
 from refimpl.export.shapes.additional_inputs import IntWrapper
 from refimpl.export.shapes.refining import refine_dynamic_shapes_from_suggested_fixes
@@ -70,6 +71,31 @@ def test_an_integer_has_a_shape_by_its_wrapper() -> None:
     shapes[wrapped] = Dim.DYNAMIC
     program = export(Scaled(), (torch.ones(3), wrapped), dynamic_shapes=shapes)
     torch.testing.assert_close(program.module()(torch.ones(3), 9), torch.full((3,), 9.0))
+
+
+@dataclass
+class Settings:
+    is_on: bool
+    count: int
+    values: torch.Tensor
+
+
+class Set(nn.Module):
+    def forward(self, settings: Settings) -> torch.Tensor:
+        return settings.values * settings.count
+
+
+def test_the_shapes_of_an_object_s_children_are_a_list() -> None:
+    register_dataclass(Settings)
+    given = Settings(True, 3, torch.ones(3))
+    more = AdditionalInputs()
+    more.add((Settings(True, 4, torch.ones(4)),))
+    assert more.dynamic_shapes(Set(), (given,)) == {"settings": [None, Dim.DYNAMIC, (Dim.DYNAMIC,)]}
+    program = export(Set(), (given,), dynamic_shapes=more)
+    assert program.module()(Settings(True, 7, torch.ones(5))).tolist() == [7.0] * 5
+    shapes = ShapesCollection()
+    shapes[given.values] = {0: Dim.DYNAMIC}
+    assert shapes.dynamic_shapes(Set(), (given,)) == {"settings": [None, None, {0: Dim.DYNAMIC}]}
 
 
 class Bounded(nn.Module):
