@@ -200,7 +200,10 @@ class ShapeEnv(GuardOutput):
                 f"Expected input size {source.name} to be equal to {spec}, where {spec.name} = {self.hint_of(root, int)}, "
                 f"but got {size}",
             )
-        if not root.is_number:
+        # The default range of a size starts at 2, so a promise that ends there would make a constant of it: the bound is kept
+        # for the calls only (`range_constraints`).
+        ends_where_sizes_start = source.dim is not None and high == self._default_value_range().lower and low < high
+        if not root.is_number and not ends_where_sizes_start:
             self.constrain_symbol_range(root, low, high)
         self.promises.append(Promise(source, spec, root, value))
         return spec.scale * root + spec.offset

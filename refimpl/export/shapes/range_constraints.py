@@ -54,11 +54,11 @@ def _is_checked_at_calls(violation: Violation) -> bool:
 
 def range_constraints(env: ShapeEnv, inputs: Iterable[Any], nodes: Iterable[torch.fx.Node]) -> dict[Any, Range]:
     """The ranges of the inputs' symbols, of sizes derived from them, and of unbacked symbols. The range of a named size includes
-    0 and 1, unless its Dim excludes them."""
+    0 and 1, unless its Dim excludes them. A size from 1 to 2 has its upper bound from the Dim: to the trace it is 2 or more."""
     found: dict[Any, Range] = {}
     facts = env.own_ranges()
     named = {
-        symbol: promise.spec.min or 0
+        symbol: promise.spec
         for promise in env.promises
         if promise.spec.strict
         for symbol in (env.replace(promise.expr).free_symbols)
@@ -68,11 +68,12 @@ def range_constraints(env: ShapeEnv, inputs: Iterable[Any], nodes: Iterable[torc
         for expr in _expressions(value):
             for symbol in sorted(expr.free_symbols, key=str):
                 bounds = facts.range_of(symbol)
-                lower = named.get(symbol, bounds.lower)
+                lower, upper = bounds.lower, bounds.upper
+                if symbol in named:
+                    lower, most = named[symbol].min or 0, named[symbol].max
+                    upper = upper if most is None else min(upper, most)
                 default = _default_lower(env, symbol)
-                found.setdefault(
-                    symbol, Range(max(lower, bounds.lower) if bounds.lower > default else lower, bounds.upper)
-                )
+                found.setdefault(symbol, Range(max(lower, bounds.lower) if bounds.lower > default else lower, upper))
             if expr.free_symbols and not expr.is_Symbol:
                 found.setdefault(expr, _range_of(expr, found, env))
     return {**unbacked_ranges(env, nodes), **found}

@@ -444,6 +444,17 @@ def test_two_definitions_of_a_dim_are_named(strict: bool) -> None:
 
 
 @STRICT
+def test_a_size_may_be_promised_to_be_one_or_two(strict: bool) -> None:
+    size = Dim("size", min=1, max=2)
+    program = export(Doubling(), (torch.ones(2, 2),), dynamic_shapes=({0: size},), strict=strict)
+    assert [(bounds.lower, bounds.upper) for bounds in program.range_constraints.values()] == [(1, 2)]
+    for count in (1, 2):
+        assert program.module()(torch.ones(count, 2)).shape == (count, 2)
+    with pytest.raises(InputMismatch, match=r"x.size\(\)\[0\] <= 2"):
+        program.module()(torch.ones(3, 2))
+
+
+@STRICT
 def test_a_derived_size_has_a_range_of_its_own(strict: bool) -> None:
     n, m = Dim("n", min=3, max=6), Dim("m", min=4, max=8)
     examples = (torch.ones(4), torch.ones(9), torch.ones(5))
