@@ -134,7 +134,10 @@ def _put(root: torch.nn.Module, name: str, value: Any, kind: InputKind, *, is_pe
         owner = getattr(owner, part)
     if kind is InputKind.PARAMETER and isinstance(value, torch.nn.Parameter):
         owner.register_parameter(last, value)
-    elif isinstance(value, torch.Tensor):  # fx would make an attribute of a graph a persistent buffer
+    elif isinstance(value, torch.Tensor):
+        if kind is InputKind.CONSTANT_TENSOR and value.requires_grad:  # what trains the module must not reach it
+            value = value.detach()
+        # fx would make an attribute of a graph a persistent buffer
         owner.register_buffer(last, value, persistent=is_persistent and kind is not InputKind.CONSTANT_TENSOR)
     else:
         setattr(owner, last, value)

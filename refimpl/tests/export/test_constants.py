@@ -34,3 +34,18 @@ def test_a_deep_copy_is_no_constant() -> None:
     for x in (torch.full((3,), 2.0), torch.full((3,), -2.0)):
         for got, expected in zip(program.module()({"x": x}), module({"x": x}), strict=True):
             assert torch.equal(got, expected)
+
+
+@STRICT
+def test_a_constant_of_the_module_is_not_trained(strict: bool) -> None:
+    class Scaled(torch.nn.Module):
+        scale = torch.full((2,), 3.0, requires_grad=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.scale
+
+    program = export(Scaled(), (torch.ones(2),), strict=strict)
+    assert [constant.requires_grad for constant in program.constants.values()] == [True]
+    module = program.module()
+    assert [constant.requires_grad for constant in module.buffers()] == [False]
+    assert module(torch.ones(2)).tolist() == [3.0, 3.0]
