@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -161,12 +161,18 @@ def _name(target: Any) -> str:
 def _check_value(node: fx.Node) -> None:
     if "val" not in node.meta and _has_results(node.target):
         raise SpecViolationError(f"Node.meta {node.name} is missing val field.")
-    value = node.meta.get("val")
-    for leaf in value if isinstance(value, (list, tuple)) else [value]:
-        inner = leaf if isinstance(leaf, (list, tuple)) else [leaf]
-        for each in inner:
-            if not isinstance(each, _VALUES) and not is_opaque_object(each):
-                raise SpecViolationError(f"Node.meta {node.name} has 'val' field of invalid type {type(each)}")
+    for each in _flat(node.meta.get("val")):
+        if not isinstance(each, _VALUES) and not is_opaque_object(each):
+            raise SpecViolationError(f"Node.meta {node.name} has 'val' field of invalid type {type(each)}")
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    """The values in lists of any depth: a collective returns lists of lists of tensors."""
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _flat(each)
+    else:
+        yield value
 
 
 def _has_results(target: Any) -> bool:

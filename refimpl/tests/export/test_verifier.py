@@ -74,6 +74,10 @@ def _value_of_no_kind(program: ExportedProgram) -> None:
     nodes(program, "call_function")[0].meta["val"] = object()
 
 
+def _list_of_values_of_no_kind(program: ExportedProgram) -> None:
+    nodes(program, "call_function")[0].meta["val"] = ([[object()]], None)
+
+
 def _no_value(program: ExportedProgram) -> None:
     del nodes(program, "call_function")[0].meta["val"]
 
@@ -116,6 +120,7 @@ def _no_parameter(program: ExportedProgram) -> None:
         (_method, "call_method"),
         (_tensor_attribute, "Invalid get_attr type"),
         (_value_of_no_kind, "invalid type <class 'object'>"),
+        (_list_of_values_of_no_kind, "invalid type <class 'object'>"),
         (_no_such_parameter, "'missing' is not in the state dict"),
         (_another_name, "inputs of the graph are"),
         (_output_missing, "Number of output nodes 1 is different"),
@@ -131,6 +136,13 @@ def test_what_is_in_no_dialect_or_does_not_fit_the_signature_is_refused(
     spoil(program)
     with pytest.raises(SpecViolationError, match=message):
         program.validate()
+
+
+def test_a_value_may_be_a_list_of_lists_as_that_of_a_collective_is() -> None:
+    program = export(Normalised(), (torch.randn(4, 3),))
+    node = nodes(program, "call_function")[0]
+    node.meta["val"] = ([[node.meta["val"]]], None)
+    program.validate()
 
 
 @STRICT
