@@ -230,9 +230,7 @@ def exported_program(program: FakeProgram, examples: tuple[tuple[Any, ...], dict
     verify_metadata(made.graph_module)
     verify_placeholder_names(made.graph_module, made.signature)
     root = program.root
-    state: dict[str, torch.Tensor] = {
-        name: value for name, value in root.state_dict(keep_vars=True).items() if isinstance(value, torch.Tensor)
-    }
+    state = _state_of(root)
     return ExportedProgram(
         root=made.graph_module,
         graph=made.graph_module.graph,
@@ -246,6 +244,25 @@ def exported_program(program: FakeProgram, examples: tuple[tuple[Any, ...], dict
         guards=call_conditions(program.shape_env),
         input_names=[f"{leaf.argument}{leaf.path}" for leaf in program.leaves],
     )
+
+
+def _state_of(root: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The module's state by the names that the graph reads it under: hooks of `state_dict` may rename it, and do not run."""
+    hooks = [
+        hooks
+        for module in root.modules()
+        for hooks in (module._state_dict_hooks, module._state_dict_pre_hooks)
+        if hooks
+    ]
+    kept = [dict(each) for each in hooks]
+    try:
+        for each in hooks:
+            each.clear()
+        state = root.state_dict(keep_vars=True)
+    finally:
+        for each, before in zip(hooks, kept, strict=True):
+            each.update(before)
+    return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
 
 
 def register_dataclass(cls: type[Any], *, serialized_type_name: str | None = None) -> None:

@@ -23,7 +23,7 @@ import torch
 from sympy.printing.precedence import PRECEDENCE
 from torch import fx
 
-from refimpl._torch import assert_in_graph, is_opaque_object, is_traceable_wrapper_subclass, storage_key
+from refimpl._torch import assert_in_graph, is_exporting, is_opaque_object, is_traceable_wrapper_subclass, storage_key
 from refimpl.aot.analysis.subclasses import check_layout, dense_parts, layout_of
 from refimpl.aot.errors import UnexpectedSubclass
 from refimpl.capture.entry_points.export_signature import INPUT_CONSTANT_TYPES
@@ -209,7 +209,7 @@ class InputContract:
         return names["check"]
 
     def _check_memory(self, leaves: Sequence[Any]) -> None:
-        if torch.compiler.is_compiling():
+        if is_exporting():
             return
         owners: dict[int, int] = {}
         for index, leaf in enumerate(leaves):
@@ -317,7 +317,7 @@ def require_kind(name: str, expected: _Kind | None, leaf: Any) -> None:
                 seen=f"Guard failed: {name}.dtype == {expected.dtype}; it is {leaf.dtype}. Tensor dtype mismatch!",
                 expected=str(expected.dtype),
             )
-        if expected.wrapper is not None and not torch.compiler.is_compiling():
+        if expected.wrapper is not None and not is_exporting():
             _require_parts(name, expected.wrapper, leaf)
     elif expected.type is torch.SymInt:
         if not isinstance(leaf, (int, torch.SymInt)):

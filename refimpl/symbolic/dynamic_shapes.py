@@ -81,7 +81,7 @@ class DimSpec:
         if self.name is None:
             return self.policy.lower()
         scaled = self.name if self.scale == 1 else f"{self.scale}*{self.name}"
-        return scaled if not self.offset else f"{scaled} + {self.offset}"
+        return scaled if not self.offset else f"{scaled} {'-' if self.offset < 0 else '+'} {abs(self.offset)}"
 
 
 _STATIC = DimSpec("STATIC")

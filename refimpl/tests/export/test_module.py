@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import sys
 from typing import Any
 
 import pytest
@@ -38,6 +39,45 @@ def test_an_assigned_buffer_that_is_returned_is_the_buffer(strict: bool) -> None
     runnable = exported(Returning(), torch.ones(3), strict=strict)
     assert runnable(torch.ones(3)) is runnable.get_buffer("state")
     assert runnable(torch.ones(3)).tolist() == [2.0] * 3
+
+
+@STRICT
+def test_hooks_that_rename_the_state_do_not_run(strict: bool) -> None:
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+            self.layer.register_state_dict_post_hook(self._renamed)
+
+        @staticmethod
+        def _renamed(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
+            state["other"] = state.pop(f"{prefix}weight")
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x)
+
+    module, x = Layers(), torch.ones(2, 2)
+    program = export(module, (x,), strict=strict)
+    assert set(program.state_dict) == {"layer.weight", "layer.bias"}
+    assert torch.equal(program.module()(x), module(x))
+    assert set(module.state_dict()) == {"other", "layer.bias"}
+
+
+def test_checks_of_shared_memory_do_not_ask_another_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Writing(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.add_(1)
+
+    module = export(Writing(), (torch.ones(2),)).run_decompositions({}).module()
+    callers: set[str] = set()
+
+    def is_compiling() -> bool:
+        callers.add(sys._getframe(1).f_globals["__name__"].partition(".")[0])
+        return False
+
+    monkeypatch.setattr(torch.compiler, "is_compiling", is_compiling)
+    assert module(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert callers == {"torch"}
 
 
 @STRICT
