@@ -193,12 +193,16 @@ def unlifted_graph(program: Program) -> fx.Graph:
                 _copy_statistics(copies[node])
     returned = fx.map_arg(old.output_node().args[0], lambda inner: copies[inner])
     outputs = []
+    written: dict[
+        fx.Node, fx.Node
+    ] = {}  # the new value of an input or of state: as an output, it is the tensor written to
     for value, spec in zip(returned, program.graph_signature.output_specs, strict=True):  # type: ignore[arg-type]
         if spec.kind in _UPDATES:
             assert spec.target is not None
             _write(graph, by_target[spec.target], value)
+            written[value] = by_target[spec.target]
         elif spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT):
-            outputs.append(value)
+            outputs.append(written.get(value, value))
     last = graph.output(tuple(outputs))
     last.meta = dict(old.output_node().meta)
     for node, copied in (*copies.items(), (old.output_node(), last)):

@@ -80,6 +80,22 @@ def test_checks_of_shared_memory_do_not_ask_another_compiler(monkeypatch: pytest
     assert callers == {"torch"}
 
 
+def test_a_decomposed_program_returns_the_input_that_it_wrote_to() -> None:
+    class Writing(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            new = y * 2
+            return x.add_(1), x, new, y.copy_(new)
+
+    module = export(Writing(), (torch.ones(2), torch.ones(2))).run_decompositions({}).module()
+    x, y = torch.ones(2), torch.ones(2)
+    first, second, new, last = module(x, y)
+    assert first is x
+    assert second is x
+    assert last is y
+    assert new.data_ptr() != y.data_ptr()
+    assert (x.tolist(), y.tolist(), new.tolist()) == ([2.0, 2.0], [2.0, 2.0], [2.0, 2.0])
+
+
 @STRICT
 def test_gradients_reach_the_original_s_parameters(strict: bool) -> None:
     module = Normalised()
