@@ -19,7 +19,7 @@ class Selection:
 
     Empty tuples mean the suite's default. `match` is a glob on the group ("add", "nn.functional.*") or the whole program name
     ("add/float32/forward/*"). `quick` is set for the default sweep, in which the user named no programs: each suite takes a few,
-    by a rule that its class states.
+    by a rule that its class states. `foreign`: it is for subjects that are no stage of torch's own compiler.
     """
 
     match: tuple[str, ...] = ()
@@ -29,6 +29,7 @@ class Selection:
     device: str = "cpu"
     max_samples: int | None = None  # largest number of programs per group, dtype and direction, spread evenly
     quick: bool = False
+    foreign: bool = False
     ledgers: tuple[str, ...] = ()  # paths of the user's own ledgers, whose programs are regressions too
     recording: str = ""  # path of the file that the suite recorded replays
 
@@ -42,7 +43,9 @@ class Selection:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Without `foreign` where it is not set: runs of one selection are compared by it, those of older versions too."""
+        data = asdict(self)
+        return data if self.foreign else {key: value for key, value in data.items() if key != "foreign"}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Selection:
@@ -52,6 +55,7 @@ class Selection:
             device=data.get("device", "cpu"),
             max_samples=data.get("max_samples"),
             quick=data.get("quick", False),
+            foreign=data.get("foreign", False),
             recording=data.get("recording", ""),
             **tuples,
         )

@@ -141,6 +141,8 @@ def make_request(
     _check_recording(recording, names)
     ledger_named(known)  # reports an unreadable ledger before anything runs
     ledgers = () if known == "none" else ledger_words(known)
+    chosen = tuple(resolve(name, subjects_file=subjects_file) for name in split_names(subject)) if subject else None
+    check_distinct_names([spec.name for spec in chosen or ()])
     selection = Selection(
         match=tuple(match or ()),
         tags=tuple(tag or ()),
@@ -149,6 +151,7 @@ def make_request(
         device=device,
         max_samples=max_samples,
         quick=is_quick,
+        foreign=is_quick and any(spec.rung is None for spec in chosen or ()),
         ledgers=tuple(word for word in ledgers if word != BUILT_IN),
         recording=str(recording.resolve()) if recording else "",
     )
@@ -161,8 +164,6 @@ def make_request(
     )  # fmt: skip
     _check_precision(speed_precision, most=speed_most_processes, speed=speed, processes=speed_processes)
     _check_workers(workers)
-    chosen = tuple(resolve(name, subjects_file=subjects_file) for name in split_names(subject)) if subject else None
-    check_distinct_names([spec.name for spec in chosen or ()])
     return SweepRequest(
         suites=names,
         selection=selection,

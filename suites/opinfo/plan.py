@@ -19,6 +19,7 @@ from suites.opinfo.samples import source_of
 
 DEFAULT_KINDS = ("sample", "error")
 QUICK_SAMPLES = 1
+_STRIDED = "noncontiguous"  # torch's own stages seldom go wrong there; kernels of other compilers do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,10 @@ def list_programs(selection: Selection, group: str) -> Iterator[SuiteProgram]:
             for kind, index in names
             if selection.wants(group=group, name=_name(group, dtype, direction, kind, index))
         ]
-        for kind, index in spread(chosen, QUICK_SAMPLES if selection.quick else selection.max_samples):
+        picked = spread(chosen, QUICK_SAMPLES if selection.quick else selection.max_samples)
+        if selection.foreign and direction == "forward":
+            picked += [(_STRIDED, i) for i in _indices(info, dtype, direction, _STRIDED, wanted.device)[:QUICK_SAMPLES]]
+        for kind, index in picked:
             yield _suite_program(info, dtype=dtype, direction=direction, kind=kind, index=index, device=wanted.device)
 
 

@@ -9,7 +9,10 @@ from suites.opinfo.plan import list_groups, list_programs
 
 
 class OpInfoSuite:
-    """Implements `suites.base.Suite`. The default sweep takes the first sample of the first entry of each operator."""
+    """Implements `suites.base.Suite`. The default sweep takes the first sample of the first entry of each operator.
+
+    Of compilers that are not torch's own it also takes the first sample with non-contiguous tensors, forward.
+    """
 
     def groups(self, selection: Selection) -> list[str]:
         """Full names of all entries that can hold a selected program. Raises UsageError for unknown words."""

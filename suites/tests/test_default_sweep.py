@@ -85,6 +85,18 @@ def test_a_named_subject_runs_every_program_of_the_default_sweep() -> None:
     assert all(order.subjects == ("aot_eager",) and not order.are_own for order in asked.orders())
 
 
+def test_a_compiler_that_is_not_torch_s_also_gets_tensors_that_are_not_contiguous() -> None:
+    foreign = request(subject="my_package:backend").selection
+    assert [foreign.foreign, request(subject="inductor").selection.foreign, request().selection.foreign] == [
+        True, False, False,
+    ]  # fmt: skip
+    assert Selection.from_json(foreign.to_json()) == foreign
+    assert "foreign" not in Selection().to_json()  # so that a night's history goes on after an upgrade
+    names = [found.program.name for found in load_suite("opinfo").programs(foreign, "cumsum")]
+    assert names == ["cumsum/float32/forward/sample-0", "cumsum/float32/forward/noncontiguous-0"]
+    assert not request(subject="my_package:backend", suite="opinfo").selection.foreign
+
+
 @pytest.mark.parametrize(
     "options", [{"suite": "all"}, {"match": ["add"]}, {"tag": ["quick"]}, {"max_samples": 3}], ids=str
 )
