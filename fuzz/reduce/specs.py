@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -310,6 +312,8 @@ def reshaped(spec: Spec, shape: Sequence[int]) -> Spec:
     fill = spec.get("fill", {})
     if fill.get("kind") == "values" and all(new <= size for new, size in zip(shape, old, strict=True)):
         changed["fill"] = {**fill, "values": _first_values(fill["values"], old, shape)}
+    elif fill.get("kind") == "raw" and (data := _first_elements(spec, changed)):
+        changed["fill"] = {**fill, "base64": base64.b64encode(data).decode()}
     elif fill.get("kind") in ("values", "raw"):
         changed["fill"] = {"kind": "arange"} if spec["dtype"] != "bool" else {"kind": "bool"}
     return changed
@@ -339,6 +343,36 @@ def _first_values(values: Sequence[Any], old: Sequence[int], new: Sequence[int])
             found[(b * old[dim] + i) * after + a] for b in range(before) for i in range(new[dim]) for a in range(after)
         ]
     return found
+
+
+def _first_elements(old: Spec, new: Spec) -> bytes:
+    """The memory of a smaller tensor: the same first elements, and between them what was there; b"" if that is not known.
+
+    What lies between elements may be the point: samples with gaps have NaN there, which a wrong compiler reads.
+    """
+    if "storage" in old or "memory_format" in old or any(map(int.__gt__, new["shape"], old["shape"])):
+        return b""
+    strides = [spec.get("stride") or _dense_stride(spec["shape"]) for spec in (old, new)]
+    first = old.get("offset", 0)
+    counts = [_extent(spec["shape"], stride) for spec, stride in zip((old, new), strides, strict=True)]
+    data = base64.b64decode(old["fill"]["base64"])
+    size, rest = divmod(len(data), old.get("storage_size") or first + counts[0])
+    if rest or not size or 0 in new["shape"]:
+        return b""
+    found = bytearray(data[: (first + counts[1]) * size])
+    for index in itertools.product(*map(range, new["shape"])):
+        source, target = (size * (first + sum(map(int.__mul__, index, stride))) for stride in strides)
+        found[target : target + size] = data[source : source + size]
+    return bytes(found)
+
+
+def _dense_stride(shape: Sequence[int]) -> list[int]:
+    return [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+
+
+def _extent(shape: Sequence[int], stride: Sequence[int]) -> int:
+    """Elements of memory from the first element to the last."""
+    return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
 def _is_tensor(spec: Any) -> bool:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import torch
 
 from fuzz.program.parsing import program_of
 from fuzz.program.render import render_function
@@ -31,6 +32,7 @@ from fuzz.reduce.live import undefined_kinds, values_of
 from fuzz.reduce.specs import reshaped
 from fuzz.tests.specs import tensor_spec
 from oracle.program import Call
+from oracle.program.inputs import decode, encode
 
 _INTEGERS = {"kind": "integers", "low": 0, "high": 9, "seed": 1}
 _LARGE = program_of(
@@ -248,3 +250,17 @@ def test_an_empty_tensor_that_becomes_larger_holds_other_numbers() -> None:
     assert reshaped(empty, [2, 1])["fill"] == {"kind": "arange"}
     full = {"$": "tensor", "shape": [2, 2], "dtype": "float32", "fill": {"kind": "values", "values": [1, 2, 3, 4]}}
     assert reshaped(full, [2, 1])["fill"]["values"] == [1, 3]
+
+
+def test_a_smaller_tensor_keeps_what_lies_between_its_elements():
+    memory = torch.full((13,), torch.nan)
+    memory[1::2] = torch.arange(6.0)
+    spec = encode(memory.as_strided((2, 3), (6, 2), 1))
+    assert isinstance(spec, dict)
+    assert spec["fill"]["kind"] == "raw"
+    small = reshaped(spec, [2, 2])
+    built = decode(small, seed=0)
+    assert (built.shape, built.stride(), built.storage_offset()) == ((2, 2), (4, 2), 1)
+    assert built.tolist() == [[0.0, 1.0], [3.0, 4.0]]
+    between = built.as_strided((4,), (2,), 0)
+    assert bool(between.isnan().all())
