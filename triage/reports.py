@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import stat
 import sys
 import warnings
@@ -104,9 +105,21 @@ def repro(
         sys.stdout.write(_text(asked, found))
         raise typer.Exit(exit_code_of([found.verdict]))
     where = localised(asked, found.source) if localises else None
-    for path in _written(folder, _report(asked, found, where)):
+    paths = _written(folder, _report(asked, found, where))
+    for path in paths:
         sys.stdout.write(f"{path}\n")
+    if note := _how_to_run(paths[0], asked.subject):
+        sys.stderr.write(note)
     raise typer.Exit(1)
+
+
+def _how_to_run(path: Path, subject: SubjectSpec) -> str:
+    """A command that runs the script, if it imports a module of this directory: Python looks in the script's own."""
+    module = subject.path.partition(":")[0].partition(".")[0]
+    here = Path.cwd()
+    if path.name != _SCRIPT or not module or not ((here / module).is_dir() or (here / f"{module}.py").is_file()):
+        return ""
+    return f"run it with: PYTHONPATH={shlex.quote(str(here))} python {shlex.quote(str(path))}\n"
 
 
 # --------------------------------------------------------------------------------------------------------------- search

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +58,23 @@ def test_repro_writes_a_script_that_shows_the_bug_and_the_text_of_an_issue(
     assert f"| `{_WRONG}` | `wrong` |" in issue
     assert "- first wrong value: `bitwise_xor, in " in issue
     assert "refimpl" not in issue
+
+
+def test_repro_for_a_backend_of_this_folder_prints_a_command_that_runs_the_script(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("backend_of_mine.py").write_text("from fuzz.tests.planted_bugs import integer_value as compiled\n")
+    arguments = ["repro", model, "--inputs", "i64[4]", "--subject", "backend_of_mine:compiled", "--output", "out"]
+    assert run([*arguments, "--no-localise"]) == 1
+    (command,) = re.findall(r"^run it with: (PYTHONPATH=\S+) python (\S+)$", capsys.readouterr().err, re.M)
+    assert "import backend_of_mine" in Path(command[1]).read_text()
+    done = subprocess.run(
+        ["env", f"{command[0]}:{Path(__file__).parents[2]}", sys.executable, command[1]],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "compiled tensor" in done.stdout, done.stderr
 
 
 def test_repro_of_a_program_that_agrees_writes_nothing(model: str, capsys: pytest.CaptureFixture[str]) -> None:
