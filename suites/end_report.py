@@ -107,6 +107,12 @@ class EndReport:
                     "show one new finding: its program, the difference, how to run it alone",
                 )
             )
+            wanted.append(
+                (
+                    ["repro", f"{self.run_id}:{self.first_finding}", *db],
+                    "find the part that is wrong; write a small script that shows it, and the text of an issue",
+                )
+            )
         if self.statuses.get(Status.KNOWN.value):
             wanted.append((["issues"], "list the known issues of PyTorch, most severe first"))
         if self.subjects_are_own:

@@ -45,7 +45,10 @@ def test_a_finding_is_shown_by_a_command_that_a_shell_takes_and_the_exit_code_is
     )
     lines = done.lines()
     assert done.exit_code == 1
-    assert commands(lines)[0] == ["show", CASE, "--db", "/tmp/my runs.db"]
+    assert commands(lines)[:2] == [
+        ["show", CASE, "--db", "/tmp/my runs.db"],
+        ["repro", f"run-1:{CASE}", "--db", "/tmp/my runs.db"],
+    ]
     assert lines[-1].startswith("exit code 1 (")
     assert "1: new findings" in lines[-1]
 
