@@ -44,6 +44,7 @@ from results.history import (
     runs_table,
     speed_history,
 )
+from results.kept import keep_missing
 from results.merge import merge as merge_runs
 from results.prune import prune as prune_runs
 from results.queries import bias_findings, case_filter, count_statuses, finding_groups
@@ -166,20 +167,20 @@ def history(
                 do="name a case id, as `torch-oracle show` prints it",
             )
         histories = [(case_id, case_history(store, case_id)) for case_id in ids]
-    if not as_json:
-        show_tables(Console(), [part for case_id, runs in histories for part in history_parts(case_id, runs)])
-        return
-    _write_json(
-        [
-            {
-                "case_id": case_id,
-                "runs": [one.to_json() for one in runs],
-                "broke": broke.to_json() if (broke := find_break(runs)) else None,
-                "flakiness": asdict(flakiness) if (flakiness := find_flakiness(runs)) else None,
-            }
-            for case_id, runs in histories
-        ]
-    )
+        if not as_json:
+            show_tables(Console(), [part for case_id, runs in histories for part in history_parts(case_id, runs)])
+            return
+        _write_json(
+            [
+                {
+                    "case_id": case_id,
+                    "runs": [one.to_json() for one in runs],
+                    "broke": broke.to_json() if (broke := find_break(runs)) else None,
+                    "flakiness": asdict(flakiness) if (flakiness := find_flakiness(runs)) else None,
+                }
+                for case_id, runs in histories
+            ]
+        )
 
 
 def compare(
@@ -260,10 +261,10 @@ def gate(
         cases = gating.Cases.read(store, info, accepted)
         most = None if as_json else gating.PROBLEMS_SHOWN
         report = gating.gate(cases, accepted, run=info, today=today, comparison=comparison, budgets=budgets, most=most)
-    if as_json:
-        _write_json(report.to_json())
-    else:
-        show_tables(Console(), gating.tables_of(report))
+        if as_json:
+            _write_json(report.to_json())
+        else:
+            show_tables(Console(), gating.tables_of(report))
     raise typer.Exit(report.exit_code)
 
 
@@ -485,9 +486,12 @@ def migrate(
         str, typer.Argument(help="Database: a SQLite file or a URL.", envvar=DB_VARIABLE, show_envvar=True)
     ] = DEFAULT_DB,
 ) -> None:
-    """Bring a database of an older version of torch-oracle up to date. Nothing is done to a current one."""
+    """Bring a database of an older version of torch-oracle up to date, and keep with its runs what makes comparisons fast."""
     with Store.open(db, create=False) as store:
-        sys.stdout.write(one_line(f"{store.location} has schema version {DATABASE_VERSION}") + "\n")
+        with store.transaction() as transaction:
+            kept = keep_missing(transaction.connection)
+        done = f"; summaries of {kept} runs were made, so that comparisons are fast" if kept else ""
+        sys.stdout.write(one_line(f"{store.location} has schema version {DATABASE_VERSION}{done}") + "\n")
 
 
 def prune(

@@ -28,6 +28,19 @@ def keep_of_run(connection: sa.Connection, run: int) -> None:
         keep_past(connection, run)
 
 
+def keep_missing(connection: sa.Connection) -> int:
+    """Keep it of the complete runs that have none: older versions kept nothing. Returns how many runs these were."""
+    facts = sa.select(META.c.key).where(META.c.key.startswith(ERROR_SUMS) | META.c.key.startswith(PAST))
+    kept = set(connection.execute(facts).scalars())
+    done = 0
+    for run, arguments in connection.execute(sa.select(RUNS.c.run, RUNS.c.arguments).where(RUNS.c.state == "complete")):
+        wanted = [f"{ERROR_SUMS}{run}"] + [f"{PAST}{run}"] * measures_speed(json.loads(arguments))
+        if not kept.issuperset(wanted):
+            keep_of_run(connection, run)
+            done += 1
+    return done
+
+
 def forget_kept(connection: sa.Connection, runs: Iterable[int]) -> None:
     """Remove what is kept of runs that are removed."""
     for run in runs:

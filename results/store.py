@@ -20,11 +20,12 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from oracle.errors import InternalError, UsageError
 from oracle.records import PlannedCase, Record
 from oracle.verdict import Status, Verdict
+from results.damage import find_damage
 from results.engine import Location, ServerGoneError, open_engine, reading, writing
 from results.kept import keep_of_run
 from results.schema import (
@@ -47,6 +48,9 @@ from results.spool import Spool
 LATEST: Final = "latest"
 _RETRY_S: Final = 30.0  # time between attempts to reach a server that went away
 _PARAMETERS: Final = 500  # of one statement; SQLite limits their number
+
+# Errors of code that has read a number where there is text, and the like. A UsageError is none of them.
+_OF_BAD_DATA: Final = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, SQLAlchemyError)
 
 # States of a run. A killed run stays "planning" or "running"; both "running" and "interrupted" can be resumed.
 PLANNING: Final = "planning"
@@ -124,8 +128,19 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        try:
+            if isinstance(error, _OF_BAD_DATA):
+                self._check_cells(error)
+        finally:
+            self.close()
+
+    def _check_cells(self, cause: BaseException) -> None:
+        """Raise UsageError if the database holds what no version of torch-oracle writes: then that is the cause of an error."""
+        with reading(self._engine, self.location) as connection:
+            found = _bad_cell(connection, self.location)
+        if found is not None:
+            raise found from cause
 
     @contextmanager
     def transaction(self) -> Iterator[StoreTransaction]:
@@ -248,7 +263,7 @@ class Store:
         with reading(self._engine, self.location) as connection:
             found = _run_infos(connection, run_id)
             if found:
-                _check_statuses(connection, found[-1].run_id)
+                _check_statuses(connection, found[-1].run_id, self.location)
                 return found[-1]
         runs = self.runs()
         known = ", ".join(run.run_id for run in runs[-5:]) or "none"
@@ -559,8 +574,16 @@ def _json_object(run_id: str, what: str, text: str) -> Mapping[str, Any]:
 _STATUSES: Final = tuple(status.value for status in Status)
 
 
-def _check_statuses(connection: sa.Connection, run_id: str) -> None:
-    """Raise UsageError if a record of the run has a status that this version does not know."""
+def _bad_cell(connection: sa.Connection, location: Location) -> UsageError | None:
+    """What to tell of the first cell that no version of torch-oracle has written."""
+    if (found := find_damage(connection)) is None:
+        return None
+    do = "restore the database from a copy, or correct this cell"
+    return UsageError(seen=f"{location}: {found[0]}", expected=found[1], do=do)
+
+
+def _check_statuses(connection: sa.Connection, run_id: str, location: Location) -> None:
+    """Raise UsageError if a record of the run has a status that this version does not know, or a speed that is no number."""
     run = sa.select(RUNS.c.run).where(RUNS.c.run_id == run_id).scalar_subquery()
     query = sa.select(RECORDS.c.status).where(RECORDS.c.run == run, RECORDS.c.status.not_in(_STATUSES)).limit(1)
     if (status := connection.execute(query).scalar()) is not None:
@@ -569,6 +592,14 @@ def _check_statuses(connection: sa.Connection, run_id: str) -> None:
             expected="a status that this version of torch-oracle knows",
             do="upgrade torch-oracle to the version that wrote it, or restore the database from a copy",
         )
+    if connection.dialect.name != "sqlite":
+        return
+    # Text would pass for "not timed", and a budget would hold. The index has this column, so that no record is read.
+    is_text = sa.func.typeof(RECORDS.c.speedup).in_(("text", "blob"))
+    if connection.execute(
+        sa.select(sa.literal(1)).select_from(RECORDS).where(RECORDS.c.run == run, is_text).limit(1)
+    ).first():
+        raise _bad_cell(connection, location) or InternalError("a speed that is no number, which no cell holds")
 
 
 def to_record(row: sa.RowMapping, *, run_id: str, state: str) -> Record:

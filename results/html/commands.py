@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -38,14 +39,19 @@ def report(
             expected="HEAD, or BASE and HEAD",
             do="torch-oracle report HEAD.db, or torch-oracle report BASE.db HEAD.db",
         )
-    head = Side.read(*place_of(runs[-1]))
-    base = None
-    if len(runs) == 2:
-        base = Side.read(*place_of(runs[0]))
-    elif not alone and (earlier := _run_before(head)) is not None:
-        base = Side.read(head.place, earlier.run_id)
-    contents = contents_of(head, base, limit=rows, history_runs=history)
-    size = write_report(contents, output)
+    with ExitStack() as stack:
+        for place in {
+            place_of(text)[0] for text in runs
+        }:  # open to the end, so that each tells of cells that it cannot hold
+            stack.enter_context(Store.open(place, create=False, read_only=True))
+        head = Side.read(*place_of(runs[-1]))
+        base = None
+        if len(runs) == 2:
+            base = Side.read(*place_of(runs[0]))
+        elif not alone and (earlier := _run_before(head)) is not None:
+            base = Side.read(head.place, earlier.run_id)
+        contents = contents_of(head, base, limit=rows, history_runs=history)
+        size = write_report(contents, output)
     versus = f" compared with {base.run.run_id}" if base else ""
     said = f"{output}: run {head.run.run_id}{versus}, {len(contents.rows)} of {contents.rows_in_all} cases, {size / 1e6:.1f} MB"
     sys.stderr.write(one_line(said) + "\n")

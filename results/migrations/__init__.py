@@ -12,13 +12,14 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
 
+from results.kept import keep_missing
 from results.schema import REVISION
 
 FIRST = "v1"  # the revision of a database without alembic's table
 
 
 def upgrade(connection: sa.Connection) -> None:
-    """Bring the tables up to date, in the connection's transaction."""
+    """Bring the tables up to date, in the connection's transaction, and keep with each run what comparisons need of it."""
     if REVISION.name not in sa.inspect(connection).get_table_names():
         REVISION.create(connection)
         connection.execute(sa.insert(REVISION), [{"version_num": FIRST}])
@@ -26,3 +27,4 @@ def upgrade(connection: sa.Connection) -> None:
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
+    keep_missing(connection)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 import typer
 from typer.testing import CliRunner
 
@@ -24,6 +25,7 @@ from results.baseline import read_baseline
 from results.compare import compare_runs
 from results.engine import ServerGoneError
 from results.html.commands import report
+from results.schema import RECORDS
 from results.store import Store, StoreTransaction
 from results.tests import fabricate
 
@@ -111,6 +113,70 @@ def test_a_page_of_a_run_without_rows_counts_the_cases_that_are_gone(with_empty:
     text = page.read_text(encoding="utf-8")
     assert "The run has no cases" in text
     assert f"{len(CASES)} cases without a result" in text
+
+
+# ------------------------------------------------------------------------------------------------------- broken cells
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with two runs that measured speed, some of whose cases fail."""
+    path = tmp_path_factory.mktemp("sound") / "runs.db"
+    statuses = (Status.PASS, Status.FAIL_ACCURACY, Status.PASS, Status.KNOWN, Status.FAIL_TO_RUN)
+    with Store.open(path, create=True) as store:
+        for run_id in ("one", "two"):
+            records = [
+                fabricate.record(case, status, speedup=1.5 if status is Status.PASS else None)
+                for case, status in zip(CASES, statuses, strict=True)
+            ]
+            fabricate.write_run(store, records, run_id=run_id, arguments=TIMED)
+    return path
+
+
+TIMED = {**fabricate.ARGUMENTS, "options": {"speed": True}}
+CELLS = [
+    *((f"records.{column.name}", "half past nine") for column in RECORDS.columns if isinstance(column.type, sa.Double)),
+    *(("records." + name, "many") for name in ("call", "peak_memory", "graph_breaks", "compared_elements")),
+    *(("records.symptom", b"bytes"), ("records.extra", "{"), ("records.nan_columns", "nan"), ("records.also", "3")),
+    *(("cases.group_name", b"bytes"), ("cases.tags", "nan"), ("programs.program", "{"), ("runs.suites", "opinfo")),
+    *(("runs.started_at", b"soon"), ("runs.arguments", b"{}")),
+]
+
+
+def reading_commands(path: Path, folder: Path) -> Iterator[tuple[str | Path, ...]]:
+    base, db = f"{path}#one", ("--db", path)
+    yield from (("show", *db), ("show", *db, "--speed"), ("show", "*", *db), ("show", *db, "--json"))
+    yield from (("show", *db, "--runs"), ("history", CASES[0].case_id, *db), ("history", "--flaky", *db))
+    yield from (("compare", base, path), ("triage", *db, "--base", base))
+    yield from (("export", folder / f"out.{end}", *db) for end in ("jsonl", "csv", "parquet", "md", "xml"))
+    yield ("gate", *db, "--baseline", folder / "accepted.txt", "--base", base, "--slower", "5", "--compile-slower", "9")
+    yield from (("push", path, folder / "copy.db"), ("report", base, path, "--output", folder / "page.html"))
+
+
+@pytest.mark.parametrize(("cell", "value"), CELLS)
+def test_a_cell_that_torch_oracle_never_writes_is_named_by_every_command_that_fails_over_it(
+    sound: Path, tmp_path: Path, cell: str, value: object
+):
+    path = tmp_path / "broken.db"
+    path.write_bytes(sound.read_bytes())
+    (tmp_path / "accepted.txt").write_text("")
+    table, column = cell.split(".")
+    connection = sqlite3.connect(path)
+    connection.execute(f"UPDATE {table} SET {column} = ?", (value,))
+    connection.commit()
+    connection.close()
+    refused: dict[str, str] = {}
+    for words in reading_commands(path, tmp_path):
+        try:
+            run(*words, expect=(0, 1))
+        except UsageError as error:
+            refused[str(words[0])] = str(error)
+    assert refused
+    assert all("expected: " in text and "what to do: " in text for text in refused.values())
+    if cell == "records.speedup":
+        assert {"show", "report", "compare", "gate"} <= set(refused)
+        where, expected = "column speedup of table records at run 1, ordinal 0", "a number: median of eager / subject"
+        assert all(where in text and expected in text for text in refused.values()), refused
 
 
 # ---------------------------------------------------------------------------------------------------------- two writers

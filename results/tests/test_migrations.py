@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from oracle.errors import UsageError
+from results.commands import migrate
 from results.schema import DATABASE_VERSION, METADATA, VIEWS
 from results.store import Store
 from results.tests import fabricate
@@ -82,3 +84,30 @@ def test_facts_and_issues_of_older_rows_are_in_their_columns(old: Path):
     ).fetchall()
     assert found == [("known", "made-up-issue", "fail_accuracy"), ("xpass", "made-up-issue", "")]
     connection.close()
+
+
+def test_a_migrated_database_keeps_with_its_runs_what_comparisons_need(old: Path, capsys: pytest.CaptureFixture[str]):
+    connection = sqlite3.connect(old)
+    connection.execute("UPDATE runs SET state = 'complete', arguments = ?", (json.dumps({"options": {"speed": True}}),))
+    connection.commit()
+    connection.close()
+    assert kept_facts(old) == []
+    Store.open(old, create=False).close()
+    assert kept_facts(old) == ["error_sums/1", "past/1"]
+    connection = sqlite3.connect(old)  # as a version left it that had this schema, and kept nothing
+    connection.execute("DELETE FROM torch_oracle_meta WHERE key != 'schema_version'")
+    connection.commit()
+    connection.close()
+    capsys.readouterr()
+    migrate(str(old))
+    assert "summaries of 1 runs were made" in capsys.readouterr().out
+    assert kept_facts(old) == ["error_sums/1", "past/1"]
+    migrate(str(old))
+    assert "summaries" not in capsys.readouterr().out
+
+
+def kept_facts(path: Path) -> list[str]:
+    connection = sqlite3.connect(path)
+    keys = connection.execute("SELECT key FROM torch_oracle_meta WHERE key != 'schema_version' ORDER BY key").fetchall()
+    connection.close()
+    return [key for (key,) in keys]
