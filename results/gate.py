@@ -296,8 +296,9 @@ def tables_of(report: GateReport) -> list[TextTable]:
         note += f"; {report.timed} timed in both runs"
         if report.undecided:
             note += f", {report.undecided} of them not well enough to tell whether they became slower"
+            note += " (sweep --speed --speed-precision 2 takes as many processes as that needs)"
     if not report.has_measured:
-        what = "compared" if report.compared == 0 else "timed in both runs"
+        what = "compared" if report.compared == 0 else "timed in both runs (sweep --speed times cases)"
         note += f"\nnothing was {what}, so this run says nothing (exit code {MEASURED_NOTHING})"
     if report.gone:
         note += f"\nagree although a known issue says that they differ, so its entry can go: {', '.join(report.gone)}"

@@ -100,6 +100,12 @@ def test_an_acceptance_holds_through_its_last_day_and_for_ever_if_it_says_so():
     assert gated([record], accepted(expires=None)).is_open
 
 
+def test_a_budget_that_could_not_be_judged_names_the_option_that_measures_more():
+    report = replace(gated([fabricate.record(CASE)]), timed=7, undecided=6)
+    note = plain(tables_of(report)[0])
+    assert "6 of them not well enough to tell whether they became slower (sweep --speed --speed-precision 2" in note
+
+
 def test_an_accepted_case_that_is_not_planned_closes_the_gate():
     report = gated([fabricate.record(fabricate.case("other/f"))], accepted())
     assert kinds(report) == [ProblemKind.UNKNOWN]
