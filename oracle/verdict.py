@@ -263,4 +263,17 @@ def describe(subject: str, verdict: Verdict) -> str:
             told = [f"{name} {error:.3g}" for name, error in errors.items() if error is not None]
             lines.append(f"    {', '.join(told)}")
     lines += [f"  also: {text}" for text in verdict.also[:5]]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"  {note}" for note in notes_on(verdict))])
+
+
+def notes_on(verdict: Verdict) -> list[str]:
+    """What an agreement rests on, and what was not compared: someone who expected a difference looks there first."""
+    if verdict.status is not Status.PASS:
+        return []
+    notes = [f"accepted: {reason}" for reason in verdict.explained[:3]]
+    every = f"of {verdict.compared.elements:,} elements compared"
+    if noise := dict(verdict.witnesses).get("noise"):
+        notes.append(f"{noise:,} {every} agree only because rounding noise moves them as far in eager")
+    if unstable := verdict.compared.unstable_elements:
+        notes.append(f"not compared: {unstable:,} further elements, which rounding noise changes in eager")
+    return notes

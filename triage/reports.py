@@ -40,7 +40,7 @@ from oracle.program.build import instantiate
 from oracle.subjects.registry import resolve
 from oracle.subjects.spec import SubjectSpec
 from oracle.symptom import symptom_of
-from oracle.verdict import Verdict
+from oracle.verdict import Verdict, notes_on
 from triage.looking import exit_code_of
 from triage.quiet import without_prints
 from triage.target import FileOptions, Target, find_target
@@ -254,8 +254,8 @@ def _written(folder: Path, report: _Report) -> list[Path]:
 def _text(asked: Target, found: Minimised) -> str:
     if not found.reproduced:
         head = f"{asked.name} on {asked.subject.name}: {found.verdict.status.value}"
-        reason = f"  {found.verdict.symptom}\n" if found.verdict.symptom else ""
-        return f"{head}, {found.shown} of {found.runs} runs differ from eager\n{reason}"
+        reasons = [*filter(None, [found.verdict.symptom]), *notes_on(found.verdict)]
+        return f"{head}, {found.shown} of {found.runs} runs differ from eager\n" + "".join(f"  {r}\n" for r in reasons)
     before, after = found.before, found.after
     state = "" if found.is_finished else "; the time given was over"
     lines = [

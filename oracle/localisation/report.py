@@ -11,7 +11,7 @@ from oracle.localisation.culprit import IN_EAGER, Culprit
 from oracle.localisation.parts import OPERATOR_KINDS
 from oracle.localisation.steps.passes import Step
 from oracle.localisation.values.first_wrong import WrongValue
-from oracle.verdict import Verdict
+from oracle.verdict import Verdict, notes_on
 
 _LIST = 3  # a longer list of parts is not written out
 
@@ -65,8 +65,8 @@ class Localisation:
         times = f"{self.shown} of {self.runs} runs"
         head = f"{self.program or 'the program'} on {self.subject}: {self.verdict.status.value}, {times}"
         if not self.shown:
-            reason = f"  {self.verdict.symptom}\n" if self.verdict.symptom else ""
-            return f"{head} differ from eager\n{reason}"
+            reasons = [*filter(None, [self.verdict.symptom]), *notes_on(self.verdict)]
+            return f"{head} differ from eager\n" + "".join(f"  {reason}\n" for reason in reasons)
         parts = [f"{head}\n  {self.verdict.symptom}\n", self._conclusion(), *self._tables()]
         if check:
             parts.append(f"To repeat a row: {check} OPTIONS\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from oracle.cli import run
-from oracle.verdict import Status, Verdict
+from oracle.verdict import Compared, Status, Verdict, describe, notes_on
 from triage.looking import exit_code_of
 
 _WRONG = "fuzz.tests.planted_bugs:integer_value"  # gives another number than bitwise_xor
@@ -114,3 +114,18 @@ def test_a_backend_that_raises_is_blamed_and_not_torch(model: str, capsys: pytes
     subject = "triage.tests.models.wrong_backends:refuses"
     assert run(["localise", model, "--inputs", "i64[4]", "--subject", subject, "--calls", "1"]) == 1
     assert re.search(r"culprit: +raised in: wrong_backends\.py:\d+ refuses\n", capsys.readouterr().out)
+
+
+def test_an_agreement_says_what_it_rests_on() -> None:
+    compared = Compared(tensors=2, elements=5000, unstable_elements=3)
+    verdict = Verdict(
+        status=Status.PASS, compared=compared, witnesses=(("bits", 4000), ("noise", 1000)), explained=("a reason",)
+    )
+    assert notes_on(verdict) == [
+        "accepted: a reason",
+        "1,000 of 5,000 elements compared agree only because rounding noise moves them as far in eager",
+        "not compared: 3 further elements, which rounding noise changes in eager",
+    ]
+    assert describe("inductor", verdict).splitlines()[1:] == [f"  {note}" for note in notes_on(verdict)]
+    assert notes_on(Verdict(status=Status.PASS, compared=Compared(elements=9), witnesses=(("bits", 9),))) == []
+    assert notes_on(Verdict(status=Status.FAIL_GRAD, explained=("a reason",))) == []
