@@ -60,7 +60,7 @@ def read_baseline(path: Path) -> dict[str, AcceptedFailure]:
         raise UsageError(
             seen=f"{path} does not exist",
             expected="a baseline of accepted failures",
-            do=f"make one with: torch-oracle gate --baseline {path} --update",
+            do="add --update to this command: it writes the file, and accepts what fails now",
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(

@@ -359,6 +359,16 @@ def test_gate_suggests_a_patch_that_makes_the_baseline_what_update_would(base: P
     assert run("gate", "--db", base, "--baseline", baseline, "--suggest") == ""
 
 
+def test_a_gate_without_a_baseline_names_an_option_that_keeps_the_database(tmp_path: Path):
+    db = fabricate.database(tmp_path / "mine.db", [fabricate.record(fabricate.case(), Status.FAIL_GRAD)])
+    words = ("gate", "--db", db, "--baseline", tmp_path / "new.txt")
+    with pytest.raises(UsageError) as caught:
+        run(*words)
+    assert "torch-oracle gate" not in caught.value.do  # such a command would read another database than this one
+    assert "add --update to this command" in caught.value.do
+    assert "1 accepted failures hold" in run(*words, "--update")
+
+
 def test_a_gate_that_measured_nothing_has_its_own_exit_code(tmp_path: Path):
     baseline = tmp_path / "accepted.txt"
     baseline.write_text("")
