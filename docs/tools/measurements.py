@@ -82,6 +82,8 @@ def figures() -> dict[str, Callable[[], str]]:
         "transformers.listed": lambda: str(len(_transformers())),
         "transformers.eager": lambda: str(_done_with("eager")),
         "transformers.compared": lambda: str(_done_with("compare")),
+        "transformers.bfloat16": lambda: str(_done_with("compare", dtype="bfloat16")),
+        "transformers.bfloat16_agree": lambda: str(_done_with("agree", dtype="bfloat16")),
         "transformers.trained": lambda: str(_done_with("compare", mode="train")),
         "transformers.trained_agree": lambda: str(_done_with("agree", mode="train")),
         "decompositions.overloads": lambda: _of_decompositions("overloads with a rule"),
@@ -132,14 +134,14 @@ def _of_speed(slower_percent: int, column: str) -> str:
     return f"{float(row[column]):.1f}"
 
 
-def _transformers(mode: str = "eval") -> list[dict[str, str]]:
-    return [row for row in rows_of("transformers.csv") if (row["mode"], row["dtype"]) == (mode, "float32")]
+def _transformers(mode: str = "eval", dtype: str = "float32") -> list[dict[str, str]]:
+    return [row for row in rows_of("transformers.csv") if (row["mode"], row["dtype"]) == (mode, dtype)]
 
 
-def _done_with(step: str, mode: str = "eval") -> int:
+def _done_with(step: str, mode: str = "eval", dtype: str = "float32") -> int:
     """How many architectures of transformers have done this step of the funnel."""
     steps = ["build", "eager", "capture", "compile", "run", "compare", "agree", ""]
-    return sum(steps.index(row["stops at"]) > steps.index(step) for row in _transformers(mode))
+    return sum(steps.index(row["stops at"]) > steps.index(step) for row in _transformers(mode, dtype))
 
 
 def tables() -> dict[str, Callable[[], str]]:
