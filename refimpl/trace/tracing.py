@@ -35,7 +35,7 @@ from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.composite_kernels import composite_kernels
 from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.higher_order import Subgraph
-from refimpl.trace.higher_order.calls import copy_of, in_plain_containers
+from refimpl.trace.higher_order.calls import copy_of, in_plain_containers, numbers_of
 from refimpl.trace.higher_order.direct_calls import operators_called_directly
 from refimpl.trace.metadata import StackTraceState, TorchFunctionState, emits_stack_traces
 from refimpl.trace.module_stack import ModuleStackState
@@ -128,7 +128,7 @@ class Trace:
             shape_env.records_origins = True
         may_not_run = may_not_run and isinstance(shape_env, ShapeEnv)
         try:
-            with shape_env.facts_of_region() if may_not_run else contextlib.nullcontext():
+            with numbers_of(None), shape_env.facts_of_region() if may_not_run else contextlib.nullcontext():
                 graph_module = child.run(in_plain_containers(f), operands)
         finally:
             if records_origins is not None:

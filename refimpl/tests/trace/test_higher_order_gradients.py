@@ -10,7 +10,7 @@ import torch
 
 import refimpl
 from refimpl._torch import hop_map as torch_map
-from refimpl._torch import hop_while_loop
+from refimpl._torch import hop_scan, hop_while_loop
 from refimpl.errors import MismatchedBranches, UnsupportedByRefimpl
 from refimpl.tests.graphs import targets_of
 
@@ -163,11 +163,27 @@ def _in_a_loop(x: Tensor) -> Any:
     return hop_while_loop(lambda i, a: i < 2, lambda i, a: (i + 1, _noisy(a)), (torch.tensor(0), x))[1]
 
 
+def _within(x: Tensor) -> Tensor:
+    return torch.cond(x.sum() > 40, _dropped, _noisy, (x,))
+
+
 DRAWING: dict[str, Any] = {
     "one branch": lambda x: torch.cond(x.sum() > 0, _dropped, lambda a: a * 3, (x,)),
     "two branches": lambda x: torch.cond(x.sum() < 0, _dropped, _noisy, (x,)),
     "map": lambda x: hop_map(lambda row: _noisy(_dropped(row)), x),
     "while_loop": _in_a_loop,
+    "cond in cond": lambda x: torch.cond(x.sum() > 0, _within, lambda a: a * 3, (x,)),
+    "cond in map": lambda x: hop_map(_within, x),
+    "cond in while_loop": lambda x: hop_while_loop(
+        lambda i, a: i < 2, lambda i, a: (i + 1, torch.cond(i < 1, _dropped, _noisy, (a,))), (torch.tensor(0), x)
+    )[1],
+    "map in while_loop": lambda x: hop_while_loop(
+        lambda i, a: i < 2, lambda i, a: (i + 1, hop_map(_noisy, a)), (torch.tensor(0), x)
+    )[1],
+    "scan in cond": lambda x: torch.cond(
+        x.sum() > 0, lambda a: hop_scan(lambda c, row: (c * 1, _noisy(row)), a[0] * 1, a)[1], lambda a: a * 3, (x,)
+    ),
+    "cond in map in cond": lambda x: torch.cond(x.sum() > 0, lambda a: hop_map(_within, a), lambda a: a * 3, (x,)),
 }
 
 
@@ -185,11 +201,24 @@ def test_a_backward_uses_the_numbers_that_the_forward_drew(name: str, dynamic: b
         assert factors.unique().numel() > 1
 
 
-def test_numbers_drawn_by_a_branch_within_a_branch_are_refused_with_gradients() -> None:
-    def program(x: Tensor) -> Tensor:
-        return hop_map(lambda row: torch.cond(row.sum() > 0, _dropped, torch.sin, (row,)), x)
+@pytest.mark.parametrize("name", ["cond in cond", "cond in while_loop", "scan in cond"])
+def test_a_captured_program_uses_the_numbers_that_it_drew(name: str) -> None:
+    compiled = refimpl.compile(DRAWING[name], backend="aot_eager", fullgraph=True)
+    x = torch.linspace(1, 2, 12).view(4, 3).requires_grad_()
+    result = compiled(x)
+    (factors,) = torch.autograd.grad(result.sum(), x)
+    torch.testing.assert_close(result, factors * x)
 
-    with pytest.raises(UnsupportedByRefimpl, match="random operator in a function of an operator within another one"):
+
+def test_numbers_drawn_by_a_loop_within_a_branch_are_refused_with_gradients() -> None:
+    """How many numbers there are is known when the loop has run."""
+
+    def program(x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, _in_a_loop, torch.sin, (x,))
+
+    with pytest.raises(
+        UnsupportedByRefimpl, match="random operator in a function of while_loop_stack_output, within a"
+    ):
         refimpl.compile_aot(program)(torch.ones(2, 3, requires_grad=True))
 
 

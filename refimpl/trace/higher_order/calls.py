@@ -29,6 +29,19 @@ IS_RECORDED: contextvars.ContextVar[bool] = contextvars.ContextVar("refimpl_is_r
 CLOSED_OVER: contextvars.ContextVar[tuple[TorchFunctionMode, ...]] = contextvars.ContextVar(
     "refimpl_closed_over", default=()
 )
+# The mode that keeps or replaces the random numbers of the running function; None in a function that an operator in it takes,
+# whose numbers are the operator's further results or operands (refimpl.trace.higher_order.draws).
+NUMBERS: contextvars.ContextVar[Any] = contextvars.ContextVar("refimpl_numbers_of_function", default=None)
+
+
+@contextlib.contextmanager
+def numbers_of(mode: Any) -> Iterator[None]:
+    """A block in which NUMBERS is this mode."""
+    token = NUMBERS.set(mode)
+    try:
+        yield
+    finally:
+        NUMBERS.reset(token)
 
 
 @contextlib.contextmanager

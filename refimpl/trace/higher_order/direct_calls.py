@@ -36,7 +36,8 @@ from refimpl._torch import (
 )
 from refimpl.errors import MismatchedBranches
 from refimpl.trace.higher_order import flat_calls, gradients
-from refimpl.trace.higher_order.calls import WANTS_GRADIENTS, Subgraph
+from refimpl.trace.higher_order.calls import WANTS_GRADIENTS, Subgraph, TracedFunction
+from refimpl.trace.higher_order.draws import are_numbers_kept
 from refimpl.trace.higher_order.functional_checks import check_functional
 from refimpl.trace.triton_kernels.kernel_objects import AROUND, AUTOTUNER, FUNCTIONS, is_kernel
 from refimpl.trace.triton_kernels.launches import launch
@@ -163,14 +164,23 @@ def _cond(
 
 
 _HIGHER_ORDER: Any = torch.ops.higher_order
-_DIFFERENTIATED = (_HIGHER_ORDER.cond, _HIGHER_ORDER.map_impl, _HIGHER_ORDER.while_loop)
+_DIFFERENTIATED = (_HIGHER_ORDER.cond, _HIGHER_ORDER.map_impl, _HIGHER_ORDER.while_loop, _HIGHER_ORDER.scan)
 
 
 def _differentiated(operator: Any, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """What the operator's rule for gradients is while a trace runs in some thread. original: torch's rule."""
     trace_function = _trace_function.get()
-    is_wanted = gradients.TRACES_BACKWARD.get() and gradients.is_wanted(*pytree.tree_leaves((args, kwargs)))
-    if trace_function is None or not is_wanted or transform_kinds():
+    if trace_function is None or transform_kinds() or not gradients.TRACES_BACKWARD.get():
+        return original(*args, **kwargs)
+    is_wanted = gradients.is_wanted(*pytree.tree_leaves((args, kwargs)))
+    match operator.name():
+        case "scan":  # with gradients it is called by differentiable_scan, or has torch's rule
+            is_ours = are_numbers_kept()
+        case "while_loop":
+            is_ours = is_wanted
+        case _:
+            is_ours = is_wanted or are_numbers_kept()
+    if not is_ours or any(isinstance(value, TracedFunction) for value in args):
         return original(*args, **kwargs)
     token = WANTS_GRADIENTS.set(True)
     try:
@@ -179,6 +189,8 @@ def _differentiated(operator: Any, original: Callable[..., Any], *args: Any, **k
                 return _cond(operator, trace_function, *args, **kwargs)
             case "map_impl":
                 return flat_calls.map_operator(trace_function, *args, **kwargs)
+            case "scan":
+                return flat_calls.scan_operator(trace_function, original, *args, **kwargs)
             case _:
                 return flat_calls.while_loop_operator(trace_function, original, *args, **kwargs)
     finally:

@@ -17,8 +17,9 @@ import torch
 from refimpl._torch import pytree, transform_kinds
 from refimpl.errors import MismatchedBranches, UnsupportedByRefimpl
 from refimpl.trace.higher_order import gradients
-from refimpl.trace.higher_order.calls import Subgraph
+from refimpl.trace.higher_order.calls import Subgraph, numbers_of
 from refimpl.trace.higher_order.control_flow import check_like
+from refimpl.trace.higher_order.draws import are_numbers_kept, draws_numbers
 from refimpl.trace.higher_order.functional_checks import check_functional
 
 Function = Callable[..., Any]
@@ -104,9 +105,11 @@ def _mapped(
     """The results of a map, as a flat list. run: makes the call without gradients. step: takes leaves of a row and of `args`."""
     once = _once(trace, step, [*xs, *args], slice(len(xs)))
     check_functional("map", once)
-    if gradients.is_wanted(*xs, *args, *gradients.tensors_of(once.lifted)):
+    is_drawing = are_numbers_kept() and draws_numbers(once)
+    if is_drawing or gradients.is_wanted(*xs, *args, *gradients.tensors_of(once.lifted)):
         return gradients.map_over(run, trace, once, step, xs, args)
-    return run()
+    with numbers_of(None):
+        return run()
 
 
 def scan(trace: TraceFunction, combine_fn: Function, init: Sequence[Any], xs: Sequence[Any]) -> Any:
@@ -129,8 +132,28 @@ def scan(trace: TraceFunction, combine_fn: Function, init: Sequence[Any], xs: Se
         check_functional("scan", once)
         for before, after in zip(init, once.result, strict=False):
             check_like("scan", "init", before, "the carry", after)
-        found = _scanned(flat, init, xs, gradients.tensors_of(once.lifted))
+        is_drawing = are_numbers_kept() and draws_numbers(once)
+        found = _unrolled(flat, init, xs) if is_drawing else _scanned(flat, init, xs, gradients.tensors_of(once.lifted))
     return carried.restored(found[: len(init)]), outs.restored(found[len(init) :])
+
+
+def scan_operator(
+    trace: TraceFunction,
+    call: Function,
+    function: Function,
+    init: Sequence[Any],
+    xs: Sequence[Any],
+    additional: Sequence[Any] = (),
+) -> Any:
+    """`scan(function, init, xs, additional)` in a function whose random numbers are kept. Returns a flat tuple."""
+
+    def step(*operands: Any) -> Any:
+        return function(*operands, *additional)
+
+    if draws_numbers(_once(trace, step, [*init, *xs], slice(len(init), None))):
+        return tuple(_unrolled(step, init, xs))
+    with numbers_of(None):
+        return call(function, init, xs, additional)
 
 
 def _scanned(function: Function, init: Sequence[Any], xs: Sequence[Any], closed_over: Sequence[torch.Tensor]) -> Any:

@@ -39,9 +39,17 @@ from refimpl.trace.higher_order.calls import (
     Subgraph,
     TracedFunction,
     closed_over_by,
+    numbers_of,
     with_shared_operands,
 )
-from refimpl.trace.higher_order.draws import Drawing, draws_numbers, replaying
+from refimpl.trace.higher_order.draws import (
+    Drawing,
+    are_numbers_kept,
+    draws_numbers,
+    keep_numbers,
+    numbers_again,
+    replaying,
+)
 
 Function = Callable[..., Any]
 _MAP: Any = torch.ops.higher_order.map_impl
@@ -217,15 +225,19 @@ def cond(
     subgraphs: the traced branches.
     """
     lifted = with_shared_operands(subgraphs)
-    branches = [TracedFunction(subgraph) for subgraph in subgraphs]
-    if not is_wanted(*operands, *lifted):
-        return call(pred, *branches, operands)
-    results = [subgraph.result for subgraph in subgraphs]
-    drawn, functions = [], [*functions]
-    if any(map(draws_numbers, subgraphs)):
+    is_needed = is_wanted(*operands, *lifted)
+    drawn, functions, results = [], [*functions], [subgraph.result for subgraph in subgraphs]
+    if (is_needed or are_numbers_kept()) and any(map(draws_numbers, subgraphs)):
         drawn, functions, subgraphs = _with_numbers(trace, functions, operands)
+        if (again := numbers_again(len(drawn))) is not None:
+            operands = (*operands, *again)
+            ways = [trace(function, operands, may_not_run=True, on_copies=True) for function in functions]
+            return cond(call, trace, ways, pred, functions, operands)
         lifted = with_shared_operands(subgraphs)
-        branches = [TracedFunction(subgraph) for subgraph in subgraphs]
+    branches = [TracedFunction(subgraph) for subgraph in subgraphs]
+    if not is_needed:
+        found = call(pred, *branches, operands)
+        return _without_numbers(found, len(drawn), pytree.tree_structure(results[0])) if drawn else found
     made = _Call.here(lambda: call(pred, *branches, operands), trace, operands, lifted)
     needed = [isinstance(x, torch.Tensor) and x.requires_grad for x in operands]
     wanted = [x for x in lifted if isinstance(x, torch.Tensor) and x.requires_grad]
@@ -263,6 +275,13 @@ def _with_numbers(
     return [*examples[0], *examples[1]], replayed, subgraphs
 
 
+def _without_numbers(found: Any, count: int, spec: pytree.TreeSpec) -> Any:
+    """The results of a call without the numbers, which come last and are kept."""
+    leaves = pytree.tree_leaves(found)
+    keep_numbers(leaves[len(leaves) - count :])
+    return pytree.tree_unflatten(leaves[: len(leaves) - count], spec)
+
+
 def _zeros_like(example: torch.Tensor) -> torch.Tensor:
     return torch.zeros(example.shape, dtype=example.dtype, device=example.device)
 
@@ -275,6 +294,7 @@ class _CondFunction(torch.autograd.Function):
         ctx.made, ctx.call, ctx.pred, ctx.backwards = made, call, pred, backwards
         leaves = pytree.tree_leaves(made.run())
         ctx.drawn = leaves[len(leaves) - count :]
+        keep_numbers(ctx.drawn)
         return tuple(leaves[: len(leaves) - count])
 
     @staticmethod
@@ -310,18 +330,43 @@ def map_over(
         drawing = Drawing(function)
         trace(drawing, made.operands, may_not_run=True, on_copies=True, rows=slice(len(xs)))
         drawn, made = drawing.examples, replace(made, run=lambda: _MAP(drawing, [*xs], [*args]))
+        if (again := numbers_again(len(drawn))) is not None:
+            return _mapped_again(trace, function, again, xs, args)
     replayed = replaying(function, slice(None), len(drawn))
+    if not is_wanted(*made.operands, *wanted):
+        with numbers_of(None):
+            found = made.run()
+        return _without_numbers(found, len(drawn), pytree.tree_structure(pytree.tree_leaves(results)))
     backward = made.backward_of(replayed, needed, wanted, results, drawn, len(xs))
     return _MapFunction.apply(made, len(xs), len(drawn), backward, *xs, *args, *wanted)
+
+
+def _mapped_again(
+    trace: Callable[..., Subgraph],
+    function: Function,
+    numbers: Sequence[torch.Tensor],
+    xs: Sequence[Any],
+    args: Sequence[Any],
+) -> Any:
+    """The results of a map of a function that draws, which gets a row of these numbers."""
+    replayed = replaying(function, slice(None), len(numbers))
+
+    def step(*operands: Any) -> Any:
+        return replayed(*operands[len(numbers) :], *operands[: len(numbers)])
+
+    rows = [*numbers, *xs]
+    once = trace(step, (*rows, *args), may_not_run=True, on_copies=True, rows=slice(len(rows)))
+    return map_over(lambda: _MAP(step, rows, [*args]), trace, once, step, rows, args)
 
 
 class _MapFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, made: _Call, count: int, num_drawn: int, backward: Function, *inputs: Any) -> tuple[Any, ...]:
         ctx.made, ctx.count, ctx.backward_of_row = made, count, backward
-        with _below_gradients():
+        with _below_gradients(), numbers_of(None):
             leaves = pytree.tree_leaves(made.run())
         ctx.drawn = leaves[len(leaves) - num_drawn :]
+        keep_numbers(ctx.drawn)
         return tuple(leaves[: len(leaves) - num_drawn])
 
     @staticmethod
