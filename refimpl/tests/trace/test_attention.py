@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn.attention.flex_attention import create_block_mask
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from refimpl import make_fx
+from refimpl import compile_aot, make_fx
 from refimpl.aot_entry_points import aot_function
 
 Tensor = torch.Tensor
@@ -56,3 +56,35 @@ def test_the_backward_is_an_operator_and_gives_eagers_gradients() -> None:
     torch.testing.assert_close(*found)
     targets = [node.target for graph in kept for node in graph.graph.nodes]
     assert targets.count(hop.flex_attention) == targets.count(hop.flex_attention_backward) == 1
+
+
+def attend_in_python(query: Tensor, slope: Tensor) -> Tensor:
+    """The function of torch.nn.attention, whose functions close over tensors; the mask is made by the program."""
+    size = query.shape[2]
+    mask = create_block_mask(lambda b, h, q, k: q >= k, None, None, size, size, device="cpu", BLOCK_SIZE=8)
+    return flex_attention(
+        query, query * 2, query + 1, score_mod=lambda s, b, h, q, k: s + slope[h] * (q - k), block_mask=mask
+    )
+
+
+def attend_in_a_branch(query: Tensor, slope: Tensor) -> Tensor:
+    def attended(q: Tensor) -> Tensor:
+        return flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: s * slope[h])
+
+    return torch.cond(query.sum() > 1e3, lambda q: q * 2, attended, (query,))
+
+
+@pytest.mark.parametrize("program", [attend_in_python, attend_in_a_branch])
+@pytest.mark.parametrize("road", ["real", "fake", "compile_aot"])
+def test_the_function_of_torch_is_traced_as_its_operator(program: Any, road: str) -> None:
+    query, slope = arguments()[0], torch.linspace(-1, 1, 2)
+    traced = compile_aot(program) if road == "compile_aot" else make_fx(program, tracing_mode=road)(query, slope)
+    torch.testing.assert_close(traced(query * 2, slope), program(query * 2, slope))
+
+
+def test_another_function_that_a_trace_compiles_is_compiled_by_torch() -> None:
+    """Only flex_attention's own call of torch.compile is replaced, and only while a trace runs."""
+    original, seen = torch.compile, []
+    make_fx(lambda x: (seen.append(torch.compile(lambda y: y)), x * 2)[1])(torch.ones(2))
+    assert torch.compile is original
+    assert hasattr(seen[0], "_torchdynamo_orig_callable")
