@@ -130,9 +130,51 @@ def loops_and_branches(x: Tensor) -> Any:
     return while_loop(lambda i, a: i < 3, body, (torch.tensor(0), x)), total, rounds
 
 
+def carried_in_place(x: Tensor) -> Any:
+    return while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a.mul_(2).clone()), (torch.tensor(0), x)), x
+
+
+def condition_that_writes(x: Tensor) -> Any:
+    count = torch.zeros(())
+    return while_loop(lambda a: count.add_(1) < 3, lambda a: (a * 2,), (x,)), count
+
+
+def other_dtype(x: Tensor) -> Any:
+    y = x * 1
+    bits = y.view(torch.int32)
+    return torch.cond(x.sum() > 0, lambda: bits.zero_().sum(), lambda: y.sum().long(), ()), y
+
+
+def carried_in_place_with_more(x: Tensor) -> Any:
+    """A buffer and a closed-over tensor are written too; the carry is one row of another tensor."""
+    y, total = x * 1, torch.zeros(())
+
+    def body(i: Tensor, row: Tensor, h: Tensor) -> Any:
+        row.copy_(h)
+        total.add_(row.sum())
+        return i + 1, row.clone(), h * 2 + row
+
+    return while_loop(lambda i, row, h: i < 3, body, (torch.tensor(0), y[0], x[1])), y, total
+
+
+def no_round_in_place(x: Tensor) -> Any:
+    return while_loop(lambda i, a: a.sum() > 1e6, lambda i, a: (i + 1, a.mul_(2).clone()), (torch.tensor(0), x)), x
+
+
+def condition_and_body_that_write(x: Tensor) -> Any:
+    count, total = torch.zeros(()), torch.zeros(3)
+
+    def body(a: Tensor) -> Any:
+        total.add_(a[0])
+        return (a.add_(count).clone(),)
+
+    return while_loop(lambda a: count.add_(1) < 4, body, (x,)), count, total, x
+
+
 PROGRAMS: tuple[Callable[..., Any], ...] = (
     Counted, operand, operand_that_is_closed_over, base_and_view, column, elements, twice, within_another, loop,
-    loop_of_no_rounds, loops_and_branches,
+    loop_of_no_rounds, loops_and_branches, carried_in_place, carried_in_place_with_more, no_round_in_place,
+    condition_that_writes, condition_and_body_that_write, other_dtype,
 )  # fmt: skip
 
 
@@ -171,13 +213,16 @@ def test_compile_aot(program: Any, expected: Any) -> None:
     torch.testing.assert_close(observed(program, refimpl.compile_aot), expected(program))
 
 
-@pytest.mark.parametrize("program", [base_and_view, column, loop])
+@pytest.mark.parametrize("program", [base_and_view, column, loop, carried_in_place, condition_that_writes])
 def test_compile_aot_with_symbolic_sizes(program: Any, expected: Any) -> None:
     found = observed(program, lambda given: refimpl.compile_aot(given, dynamic=True))
     torch.testing.assert_close(found, expected(program))
 
 
-@pytest.mark.parametrize("program", [Counted, base_and_view, elements, within_another, loop])
+@pytest.mark.parametrize(
+    "program",
+    [Counted, base_and_view, elements, within_another, loop, carried_in_place_with_more, condition_that_writes],
+)
 def test_capture(program: Any, expected: Any) -> None:
     found = observed(program, lambda given: refimpl.compile(given, backend="aot_eager", fullgraph=True))
     torch.testing.assert_close(found, expected(program))
@@ -247,22 +292,17 @@ def test_a_trace_of_real_tensors_writes_as_often_as_the_program() -> None:
     assert (count, other.sum()) == (2, -1)
 
 
-def carried_in_place(x: Tensor) -> Any:
-    return while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a.mul_(2).clone()), (torch.tensor(0), x)), x
+def carried_and_closed_over(x: Tensor) -> Any:
+    """The first round writes to what each round reads."""
+    return while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a.mul_(2) + x), (torch.tensor(0), x)), x
 
 
-def condition_that_writes(x: Tensor) -> Any:
-    count = torch.zeros(())
-    return while_loop(lambda a: count.add_(1) < 3, lambda a: (a * 2,), (x,)), count
-
-
-def other_dtype(x: Tensor) -> Any:
+def by_places_in_the_storage(x: Tensor) -> Any:
     y = x * 1
-    bits = y.view(torch.int32)
-    return torch.cond(x.sum() > 0, lambda: bits.zero_().sum(), lambda: y.sum().long(), ()), y
+    return torch.cond(x.sum() > 0, lambda: y.as_strided((2,), (1,)).add_(1).sum(), lambda: y.sum(), ()), y
 
 
-@pytest.mark.parametrize("program", [carried_in_place, condition_that_writes, other_dtype])
+@pytest.mark.parametrize("program", [carried_and_closed_over, by_places_in_the_storage])
 def test_other_writes_are_refused_by_name(program: Any) -> None:
     with torch.no_grad(), pytest.raises(CannotFunctionalize, match="writes to its operands or to captured tensors"):
         refimpl.compile_aot(program)(X.clone())

@@ -28,7 +28,8 @@ The default records the call unchanged and runs the operator for its result. It 
 function among its arguments, because only a rule knows the arguments of that function.
 
 Writes. A trace for compilation makes functions of cond and while_loop that write to their operands return the new values, and
-records the writes after the call (refimpl.trace.higher_order.returned_writes).
+records the writes after the call (refimpl.trace.higher_order.returned_writes). A while_loop whose condition writes, or whose body
+writes to what it carries, becomes another loop first (refimpl.trace.higher_order.loop_writes).
 
 Gradients. The backward of a `torch.cond`, map or while_loop in a trace is refimpl's (refimpl.trace.higher_order.gradients): one
 more call of the operator, which computes gradients of operands and of closed-over tensors. A scan that needs gradients is traced

@@ -22,6 +22,7 @@ from refimpl.trace.higher_order.calls import (
     strides_in_order_of,
     with_shared_operands,
 )
+from refimpl.trace.higher_order.loop_writes import functional_loop
 from refimpl.trace.higher_order.returned_writes import ReturnedWrites
 from refimpl.trace.layouts import is_same_number, is_same_shape
 
@@ -59,6 +60,21 @@ def while_loop(
 ) -> Recorded:
     """Node: while_loop(while_loop_cond_graph_0, while_loop_body_graph_0, carried, additional)."""
     initial, loop_cond, loop_body = _loop_graphs(call, cond_fn, body_fn, carried_inputs, additional_inputs)
+    lifted = with_shared_operands((loop_cond, loop_body))
+
+    def with_additional(function: Function) -> Function:
+        return lambda *operands: function(*operands, *additional_inputs)
+
+    functional = functional_loop(
+        call,
+        (with_additional(cond_fn), with_additional(body_fn)),
+        (loop_cond, loop_body),
+        carried_inputs,
+        (*additional_inputs, *lifted),
+        lambda condition, body, carried: while_loop(call, condition, body, carried, **kwargs),
+    )
+    if functional is not None:
+        return functional
     additional = (*additional_inputs, *call.lifted(loop_cond, loop_body))
     writes = ReturnedWrites.of_loop(call, loop_cond, loop_body, carried_inputs, additional)
     cond_node, body_node = call.attach(_names(loop_cond, loop_body))

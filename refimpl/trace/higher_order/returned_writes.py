@@ -53,7 +53,7 @@ class ReturnedWrites:
         cls, call: HigherOrderCall, branches: Sequence[Subgraph], operands: Sequence[Any]
     ) -> ReturnedWrites:
         """Rewrite the branches of torch.cond, if they write to operands and the trace wants such writes as results."""
-        written = _written_operands(branches, operands) if _is_wanted(call) else None
+        written = _written_operands(branches, operands) if are_writes_returned(call) else None
         if not written:
             return cls(call=call)
         gives_written = _gives_written(branches, written)
@@ -67,9 +67,9 @@ class ReturnedWrites:
     def of_loop(
         cls, call: HigherOrderCall, cond: Subgraph, body: Subgraph, carried: Sequence[Any], additional: Sequence[Any]
     ) -> ReturnedWrites:
-        """The same for a while_loop, which carries what its body writes to. A condition that writes stays as it is."""
+        """The same for a while_loop, which carries what its body writes to. See functional_loop for other writes."""
         operands = (*carried, *additional)
-        written = _written_operands([body], operands) if _is_wanted(call) else None
+        written = _written_operands([body], operands) if are_writes_returned(call) else None
         is_carried = any(place < len(carried) for each in written or () for place in each.members)
         if not written or is_carried or writes_of(cond.graph_module.graph):
             return cls(call=call)
@@ -101,7 +101,8 @@ class ReturnedWrites:
         return replace(recorded, result=result, seen_of=seen_of, gives_written=self.gives_written)
 
 
-def _is_wanted(call: HigherOrderCall) -> bool:
+def are_writes_returned(call: HigherOrderCall) -> bool:
+    """Whether the trace wants writes of functions as results."""
     return call.recording.options.returns_writes and call.fake_mode is not None
 
 
@@ -138,13 +139,14 @@ def _groups(places: Sequence[int], values: Sequence[Any]) -> list[tuple[int, ...
     """The places of operands that share memory with one of those at `places`, once for each part of the memory."""
     groups: list[set[int]] = []
     for place in places:
-        group = {i for i, value in enumerate(values) if i == place or _do_share(value, values[place])}
+        group = {i for i, value in enumerate(values) if i == place or do_share(value, values[place])}
         touching = [each for each in groups if each & group]
         groups = [each for each in groups if each not in touching] + [group.union(*touching)]
     return [tuple(sorted(group)) for group in groups]
 
 
-def _do_share(a: Any, b: Any) -> bool:
+def do_share(a: Any, b: Any) -> bool:
+    """Whether both are tensors, and have a byte in common."""
     return isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and (a is b or share_memory(a, b))
 
 
@@ -154,11 +156,23 @@ def _covers(whole: torch.Tensor, members: Sequence[torch.Tensor]) -> bool:
         return False
     is_dense = is_same_shape(strides_in_order_of(whole, whole.shape), whole.stride())
     # A copy of a tensor that is not dense has other strides.
-    return all(_is_same(whole, member) or (is_dense and _is_within(whole, member)) for member in members)
+    return all(
+        _is_same(whole, member) or _is_of_other_dtype(whole, member) or (is_dense and _is_within(whole, member))
+        for member in members
+    )
 
 
 def _is_same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a.dtype == b.dtype and _is_plain(b) and all(map(is_same_shape, _place_of(a), _place_of(b)))
+    return a.dtype == b.dtype and _is_at_same_place(a, b)
+
+
+def _is_of_other_dtype(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether one is the other as `view(dtype)` makes it, element for element."""
+    return a.dtype != b.dtype and a.element_size() == b.element_size() and _is_plain(a) and _is_at_same_place(a, b)
+
+
+def _is_at_same_place(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return _is_plain(b) and all(map(is_same_shape, _place_of(a), _place_of(b)))
 
 
 def _place_of(tensor: torch.Tensor) -> tuple[Any, Any, Any]:
@@ -210,7 +224,9 @@ def _replace_members(
         if given is by or not any(user is not by for user in given.users):
             continue
         new = by
-        if not _is_same(whole, member):
+        if _is_of_other_dtype(whole, member):
+            new = _inserted(call, before, _aten.view.dtype, by, member.dtype)
+        elif not _is_same(whole, member):
             offset = member.storage_offset() - whole.storage_offset()
             new = _inserted(call, before, _aten.as_strided.default, by, [*member.shape], [*member.stride()], offset)
         given.replace_all_uses_with(new, delete_user_cb=lambda user, by=by: user is not by)
