@@ -141,7 +141,6 @@ __all__ = [
     "call_replaced",
     "call_slot",
     "children_replaced",
-    "exchange_torch_compile",
     "exporting_flags",
     "group_tensors",
     "is_exporting",
@@ -163,10 +162,3 @@ HOOKS_OF_ALL_MODULES = tuple(
     getattr(torch.nn.modules.module, f"_global_{name}_hooks")
     for name in ("forward", "forward_pre", "backward", "backward_pre")
 )
-
-
-def exchange_torch_compile(new: Callable[..., Any]) -> Callable[..., Any]:
-    """Replaces `torch.compile`, which functions of torch that a trace runs would call. Returns what it was; it is not called."""
-    original: Any = torch.compile  # noqa: TID251
-    torch.compile = new  # noqa: TID251
-    return original

@@ -80,11 +80,3 @@ def test_the_function_of_torch_is_traced_as_its_operator(program: Any, road: str
     query, slope = arguments()[0], torch.linspace(-1, 1, 2)
     traced = compile_aot(program) if road == "compile_aot" else make_fx(program, tracing_mode=road)(query, slope)
     torch.testing.assert_close(traced(query * 2, slope), program(query * 2, slope))
-
-
-def test_another_function_that_a_trace_compiles_is_compiled_by_torch() -> None:
-    """Only flex_attention's own call of torch.compile is replaced, and only while a trace runs."""
-    original, seen = torch.compile, []
-    make_fx(lambda x: (seen.append(torch.compile(lambda y: y)), x * 2)[1])(torch.ones(2))
-    assert torch.compile is original
-    assert hasattr(seen[0], "_torchdynamo_orig_callable")

@@ -1,4 +1,4 @@
-"""Makes torch.cond, while_loop, scan, map and flex_attention call their operator in a trace, instead of torch.compile.
+"""Makes torch.cond, while_loop, scan and map call their operator directly while a trace runs, instead of torch.compile.
 
 A call of the operator itself, as in a graph that was captured before, gets its gradients by the same rules: torch's rules trace
 the backward by torch's own tracer. A method of a script object calls `call_torchbind`, and a launch of a Triton kernel calls the
@@ -8,10 +8,9 @@ Counterpart: torch/_higher_order_ops/utils.py _hop_compile_and_call
 Differs: called from eager code, these functions compile themselves to lift closed-over values. refimpl's traces lift these
 themselves (refimpl.trace.higher_order.calls).
 
-While any trace runs in the process, `_hop_compile_and_call`, `torch.compile`, the call of script methods and `run` of Triton's
-classes of kernels are replaced. In a thread that traces the replacement calls the operator; in other threads it does what the
-original does. Of the calls of `torch.compile` only those from the modules of these operators are changed: `flex_attention`, and
-before torch 2.13 all of them, compile themselves so.
+While any trace runs in the process, `_hop_compile_and_call`, the call of script methods and `run` of Triton's classes of kernels
+are replaced. In a thread that traces the replacement calls the operator; in other threads it does what the original does. Before
+torch 2.13, `torch.compile` is replaced instead, and only calls from the modules of these operators are changed.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ import torch
 
 from refimpl._torch import (
     call_torchbind,
-    exchange_torch_compile,
     has_fake_class,
     hop_utils,
     pytree,
@@ -46,8 +44,9 @@ from refimpl.trace.triton_kernels.launches import launch
 from refimpl.trace.triton_kernels.operators import RUNS_KERNEL
 
 _SHARED = "_hop_compile_and_call"
-# Modules of the operators that compile themselves, by `torch.compile` where torch has no function for it that they share.
-_OPERATORS = (hop_utils.__name__.rpartition(".")[0] + ".", "torch.nn.attention.flex_attention")
+_OPERATORS = hop_utils.__name__.rpartition(".")[0] + "."  # modules of the operators that compile themselves
+# Set in the module of flex_attention, this lets it call its operator as it is. It holds for all threads.
+_FLEX, _CALLS_OPERATOR = "torch.nn.attention.flex_attention", "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"
 _COND = "_cond_op_wrapper"  # the function that torch.cond compiles
 _REGION = "_invoke_subgraph_placeholder_wrapper"  # what a call of a nested compile region compiles: it would call itself again
 _SCRIPT_METHOD: Any = torch.ScriptMethod
@@ -68,10 +67,14 @@ class _InstallationState:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._count = 0
-        self._shares = hasattr(hop_utils, _SHARED)
-        self._original_call: Callable[..., Any] | None = None
-        self._original_compile: Callable[..., Any] | None = None
+        is_shared = hasattr(hop_utils, _SHARED)
+        self._owner: Any = hop_utils if is_shared else torch
+        self._name = _SHARED if is_shared else "compile"
+        self._replacement = self._call if is_shared else self._compile
+        self._original: Callable[..., Any] | None = None
         self._original_method: Any = None
+        self._flex: Any = None
+        self._flex_flag: bool | None = None
         self._launchers: list[tuple[type, Any]] = []  # classes of kernels, with their own `run`
         self._rules = contextlib.ExitStack()  # gradients of operators
 
@@ -79,10 +82,12 @@ class _InstallationState:
         with self._lock:
             self._count += 1
             if self._count == 1:
-                if self._shares:
-                    self._original_call = getattr(hop_utils, _SHARED)
-                    setattr(hop_utils, _SHARED, self._call)
-                self._original_compile = exchange_torch_compile(self._compile)
+                self._original = getattr(self._owner, self._name)
+                setattr(self._owner, self._name, self._replacement)
+                self._flex = sys.modules.get(_FLEX)
+                self._flex_flag = getattr(self._flex, _CALLS_OPERATOR, None)
+                if self._flex_flag is not None:
+                    setattr(self._flex, _CALLS_OPERATOR, True)
                 self._original_method = _SCRIPT_METHOD.__call__
                 _SCRIPT_METHOD.__call__ = _recorded_method(self._original_method)
                 for operator in _DIFFERENTIATED:
@@ -100,10 +105,9 @@ class _InstallationState:
         with self._lock:
             self._count -= 1
             if self._count == 0:
-                if self._shares:
-                    setattr(hop_utils, _SHARED, self._original_call)
-                assert self._original_compile is not None
-                exchange_torch_compile(self._original_compile)
+                setattr(self._owner, self._name, self._original)
+                if self._flex_flag is not None:
+                    setattr(self._flex, _CALLS_OPERATOR, self._flex_flag)
                 _SCRIPT_METHOD.__call__ = self._original_method
                 self._rules.close()
                 for class_, original in self._launchers:
@@ -114,15 +118,15 @@ class _InstallationState:
         trace_function = _trace_function.get()
         if trace_function is not None:
             return _called(fn, trace_function, args, kwargs or {})
-        assert self._original_call is not None
-        return self._original_call(fn, args, kwargs)
+        assert self._original is not None
+        return self._original(fn, args, kwargs)
 
     def _compile(self, model: Any = None, **settings: Any) -> Any:
         trace_function = _trace_function.get()
         if trace_function is not None and str(getattr(model, "__module__", "")).startswith(_OPERATORS):
             return lambda *args, **kwargs: _called(model, trace_function, args, kwargs)
-        assert self._original_compile is not None
-        return self._original_compile(model, **settings)
+        assert self._original is not None
+        return self._original(model, **settings)
 
 
 def _called(fn: Callable[..., Any], trace_function: TraceFunction, args: Any, kwargs: Any) -> Any:
