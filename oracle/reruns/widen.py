@@ -20,7 +20,6 @@ Limits, which `Widened.meaning_changed` reports or which the caller must conside
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -249,7 +248,7 @@ class Widened(TorchFunctionMode):
             with torch.no_grad():  # as torch.nn.init does
                 return self._run(func, types, args, kwargs)
         if name in _SHORTHANDS and args:
-            return _SHORTHANDS[name](args[0])
+            return args[0].to(_SHORTHANDS[name])
         if func in _RANDOM_FACTORIES:
             return self._draw_narrow(func, args, kwargs)
         if args and isinstance(args[0], torch.Tensor) and _is_wide(args[0]) and draws_by_dtype(name):
@@ -359,20 +358,11 @@ def _widen_type_names(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tu
     }
 
 
-def _to_double(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(torch.float64)
-
-
-def _to_cdouble(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(torch.complex128)
-
-
-_SHORTHANDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "float": _to_double,
-    "half": _to_double,
-    "bfloat16": _to_double,
-    "cfloat": _to_cdouble,
-    "chalf": _to_cdouble,
+# Methods that convert to the dtype of their name, such as `x.half()`, with the wider dtype.
+_SHORTHANDS = {
+    name: WIDE[value]
+    for name, value in vars(torch).items()
+    if isinstance(value, torch.dtype) and value in WIDE and hasattr(torch.Tensor, name)
 }
 _BIT_CAST = "the program reinterprets bits: view(dtype)"
 _RANDOM_FACTORIES = frozenset({torch.rand, torch.randn, torch.normal})

@@ -388,3 +388,12 @@ def test_the_wide_result_is_nearer_the_truth_than_the_narrow_one() -> None:
         wide = widen_tree(clone_tree(x)).exp().sum()
     assert abs(wide - exact) <= 1e-8
     assert abs(x.half().exp().sum() - exact) > 1e-3
+
+
+def test_methods_named_after_a_dtype_convert_to_the_wider_one() -> None:
+    narrow, complex_ones = torch.ones(1, dtype=torch.bfloat16), torch.ones(1, dtype=torch.complex64)
+    with Widened():
+        made = [narrow.float(), narrow.half(), narrow.bfloat16(), narrow.double()]
+        made_complex = [complex_ones.cfloat(), complex_ones.chalf(), complex_ones.cdouble()]
+    assert {x.dtype for x in made} == {torch.float64}
+    assert {x.dtype for x in made_complex} == {torch.complex128}

@@ -150,6 +150,7 @@ from refimpl._torch.programs import (
     wrap_script_module,
 )
 from refimpl._torch.tensors import (
+    PLAIN_TYPES,
     SYMBOLIC_FUNCTIONS,
     SYMBOLIC_TYPES,
     UPSTREAM_SHAPE_ERRORS,
@@ -225,6 +226,7 @@ __all__ = [
     "NATIVE_OPERATOR_MODULES",
     "NATIVE_QUESTIONS",
     "NATIVE_STATE_READERS",
+    "PLAIN_TYPES",
     "PRESERVED_META_FIELDS",
     "PRE_DISPATCH_KEY",
     "PROFILER_ENABLED",

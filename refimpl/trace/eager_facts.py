@@ -28,6 +28,7 @@ from refimpl._torch import (
     set_bits,
     without_dispatch,
 )
+from refimpl.trace.graph_builder import LITERALS
 
 aten = torch.ops.aten
 _PLACES = (1, 2, 4, 8, 16, 32)  # possible numbers of float64 lanes in a vector of 8 to 256 bytes
@@ -67,10 +68,7 @@ def rounds_products_of_sums(dtype: torch.dtype) -> bool:
 _FEW_ELEMENTS = 4096  # trial operands of at most this many elements have the sizes of the call
 _MOST_ELEMENTS = 32767  # most elements of any trial operand: kernels start no threads below
 _NAMESPACES = ("aten", "prims")  # kernels of custom ops may do anything
-_PLAIN = (
-    type(None), bool, int, float, complex, str, torch.SymInt,
-    torch.dtype, torch.device, torch.layout, torch.memory_format,
-)  # fmt: skip
+_PLAIN = (*LITERALS, torch.SymInt)
 _ERRORS = (RuntimeError, IndexError, ValueError, TypeError, Warning)  # warnings may be errors
 # The sizes themselves decide which of several kernels runs, and so the strides.
 _BY_SIZES = frozenset([aten.convolution.default, aten.convolution_backward.default])

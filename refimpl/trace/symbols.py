@@ -21,7 +21,7 @@ from typing import Any
 import sympy
 import torch
 
-from refimpl._torch import is_nested_int
+from refimpl._torch import PLAIN_TYPES, is_nested_int
 from refimpl.errors import NotTracked, UnsupportedByRefimpl
 from refimpl.symbolic.guards import RuntimeAssert
 from refimpl.symbolic.shape_env import ShapeEnv
@@ -34,11 +34,7 @@ _STRIDE = torch.ops.aten.sym_stride.int
 _OFFSET = torch.ops.aten.sym_storage_offset.default
 _ASSERT = torch.ops.aten._assert_scalar.default
 
-_WRAPPERS: dict[type, Callable[[Any], SymbolicNumber]] = {
-    int: torch.SymInt,
-    float: torch.SymFloat,
-    bool: torch.SymBool,
-}
+_WRAPPERS: dict[type, Callable[[Any], SymbolicNumber]] = {plain: wrapper for wrapper, plain in PLAIN_TYPES.items()}
 
 
 # Python operations of sympy classes. They are keyed by class name: torch's ShapeEnv, which a fake input may come with, has sympy

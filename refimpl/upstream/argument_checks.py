@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import torch
-
+from refimpl._torch import PLAIN_TYPES
 from refimpl.capture.values import ArrayValue, ConstantValue, LazyValue, NumberValue, Value
 
 Keywords = Mapping[str, Any]
-_PLAIN = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
 def _all(args: Iterable[Any], kwargs: Keywords) -> Iterator[Any]:
@@ -54,7 +52,7 @@ def specialize_symnode(arg: Value) -> Value:
     """
     if not isinstance(arg, NumberValue):
         return arg
-    return ConstantValue(_PLAIN[type(arg.number)](arg.number))
+    return ConstantValue(PLAIN_TYPES[type(arg.number)](arg.number))
 
 
 def guard_if_dyn(arg: Any) -> Any:

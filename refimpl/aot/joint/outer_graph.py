@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import DispatchMode, OpOverload, is_nested_int, is_opaque_object, pytree
+from refimpl._torch import SYMBOLIC_TYPES, DispatchMode, OpOverload, is_nested_int, is_opaque_object, pytree
 from refimpl.aot.analysis.fake_arguments import unrelated_alias
 from refimpl.aot.analysis.subclasses import Layout, ProgramLayout, build, dense_parts, layout_of
 from refimpl.functionalize.aliases import AliasMap
+from refimpl.trace.graph_builder import LITERALS
 from refimpl.trace.metadata import note, note_grad_mode, notes_of
 from refimpl.trace.recording_mode import RecordingMode
 from refimpl.trace.tracker import TrackerState
@@ -188,10 +189,7 @@ class OuterGraphMode(DispatchMode):
         return dense
 
 
-_ARGUMENTS = (
-    bool, int, float, complex, str, type(None), slice, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.SymInt,
-    torch.SymFloat, torch.SymBool,
-)  # fmt: skip
+_ARGUMENTS = (*LITERALS, *SYMBOLIC_TYPES)
 
 
 class _Likeness:

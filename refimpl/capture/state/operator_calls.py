@@ -17,6 +17,7 @@ import torch
 from torch.fx.node import map_aggregate
 
 from refimpl._torch import (
+    PLAIN_TYPES,
     SYMBOLIC_TYPES,
     DataDependentOutputException,
     DispatchMode,
@@ -129,7 +130,7 @@ class OperatorState:
 
     def specialised(self, value: NumberValue) -> ConstantValue:
         """The number as a constant; a guard holds the inputs to it."""
-        kind = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(value.number)]
+        kind = PLAIN_TYPES[type(value.number)]
         try:
             return ConstantValue(kind(value.number))
         except _DATA_DEPENDENT as error:

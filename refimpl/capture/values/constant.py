@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
-from refimpl._torch import is_exporting
+from refimpl._torch import PLAIN_TYPES, is_exporting
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import Source
 from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _MOST_ELEMENTS = 4096
 _LARGE = 2**63  # torch operators do not take larger ints
-_NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
 class ConstantValue(Value):
@@ -185,7 +184,7 @@ class NumberValue(Value):
         return True
 
     def class_of(self) -> type:
-        return _NUMBERS[type(self.number)]
+        return PLAIN_TYPES[type(self.number)]
 
     def constant(self, domain: SymbolicDomain, what: str) -> Any:
         return domain.state.specialised(self).value

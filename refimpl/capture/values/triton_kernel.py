@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from refimpl._torch import is_wrapped_kernel
+from refimpl._torch import PLAIN_TYPES, is_wrapped_kernel
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, CellSource, GlobalSource, ItemSource, KeptSource, Source
@@ -43,8 +43,6 @@ from refimpl.trace.triton_kernels import (
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
-
-_NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
 def _launched(record: Any, layers: Any, grid: Any, arguments: Any) -> Any:
@@ -149,7 +147,7 @@ class _Reading:
         if isinstance(value, TensorValue):
             return torch.Tensor
         if isinstance(value, NumberValue):
-            return _NUMBERS[type(value.number)]
+            return PLAIN_TYPES[type(value.number)]
         kind = type(value.value) if isinstance(value, ConstantValue) else None
         return kind if kind in (bool, int, float) else None
 

@@ -155,12 +155,21 @@ def _fmod(x: Tensor, y: Tensor) -> Tensor:
         return torch.from_numpy(np.asarray(np.fmod(x.numpy(), y.numpy())))
 
 
-# The lists have libdevice's names: the emulator runs without Triton, so that it cannot ask which there are. A function that torch
-# has under the same name is torch's; those that begin with `fast_` or end in `_rn` are the ones without. The others have entries.
-_AS_TORCH = (
-    "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "erf", "erfc", "erfinv", "exp", "exp2", "expm1",
-    "floor", "log", "log10", "log1p", "log2", "sin", "tan", "tanh", "trunc",
-)  # fmt: skip
+def _maps_elements(name: str) -> bool:
+    """Whether torch has a pointwise operator of this name with one argument, other than tests such as `isnan`."""
+    overload = getattr(getattr(torch.ops.aten, name, None), "default", None)
+    return (
+        overload is not None
+        and torch.Tag.pointwise in overload.tags
+        and len(overload._schema.arguments) == 1
+        and not name.startswith("is")
+    )
+
+
+# The emulator runs without Triton, so that it cannot ask which functions libdevice has. It has C's, as Python's `math` does
+# (`exp2` from 3.11 on), and torch's of the same name are their meaning. The others have entries: those that begin with `fast_` or
+# end in `_rn` are the ones without.
+_AS_TORCH = (*filter(_maps_elements, vars(math)), "erfinv", "exp2")
 _AS_TORCH_IN_DOUBLE = ("cosh", "lgamma", "rsqrt", "sinh")
 _FAST = (
     "fast_cosf", "fast_exp10f", "fast_expf", "fast_log10f", "fast_log2f", "fast_logf", "fast_sinf", "fast_tanf", "fast_tanhf",

@@ -12,11 +12,11 @@ import torch
 
 from refimpl._torch import SYMBOLIC_TYPES
 
-# The numbers of c10::ScalarType, c10::Layout and c10::MemoryFormat, which are part of the format of saved scripts.
-DTYPES: tuple[torch.dtype, ...] = (
-    torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64,
-    torch.complex32, torch.complex64, torch.complex128, torch.bool, torch.qint8, torch.quint8, torch.qint32, torch.bfloat16,
-)  # fmt: skip
+# The numbers of c10::ScalarType, c10::Layout and c10::MemoryFormat, which are part of the format of saved scripts. Torch defines
+# its dtypes in the order of their numbers.
+DTYPES: tuple[torch.dtype, ...] = tuple(
+    dict.fromkeys(value for value in vars(torch).values() if isinstance(value, torch.dtype))
+)
 LAYOUTS: tuple[torch.layout, ...] = (torch.strided, torch.sparse_coo, torch.sparse_csr)
 MEMORY_FORMATS: tuple[torch.memory_format, ...] = (
     torch.contiguous_format,

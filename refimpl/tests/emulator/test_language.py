@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from refimpl.codegen.emulator import run_module
 
@@ -23,3 +24,11 @@ def test_functions_of_the_emulators_modules_are_in_the_language() -> None:
     """Tries one function from each module that makes up `triton.language`, and one with the name of a Python builtin."""
     assert {"philox", "swizzle2d", "xor_sum", "sum", "max"} <= _public("triton.language")
     assert not {"axis_of", "to_value", "sum_"} & _public("triton.language")
+
+
+def test_the_emulator_has_libdevices_functions_that_torch_has_too() -> None:
+    of_triton = pytest.importorskip("triton.language.extra.libdevice", reason="Triton is not installed")
+    overloads = {name: getattr(getattr(torch.ops.aten, name, None), "default", None) for name in vars(of_triton)}
+    elementwise = {name for name, op in overloads.items() if op is not None and torch.Tag.pointwise in op.tags}
+    assert len(elementwise) > 25
+    assert elementwise <= _public("triton.language.extra.libdevice")

@@ -19,6 +19,7 @@ from refimpl.export import Dim, ExportedProgram, InputKind
 from refimpl.export.torchscript.converter import TS2EPConverter, convert_script, patch_forward, process_inputs
 from refimpl.export.torchscript.interpreter import ScriptRaised
 from refimpl.export.torchscript.operators import on_anything, on_numbers, on_tensor
+from refimpl.export.torchscript.values import DTYPES, LAYOUTS
 
 
 class Everything(nn.Module):
@@ -328,6 +329,13 @@ def test_operators_named_as_pythons_functions_compute_what_torchscript_does() ->
 def _called(function: Callable[..., Any] | None, *values: Any) -> Any:
     assert function is not None
     return function(*values)
+
+
+def test_the_numbers_of_dtypes_and_layouts_are_torchscripts() -> None:
+    number_of_dtype, number_of_layout = torch.ops.prim.dtype.default, torch.ops.prim.layout.default
+    assert [number_of_dtype(torch.empty(0, dtype=kind, device="meta")) for kind in DTYPES] == list(range(len(DTYPES)))
+    made = [torch.zeros(2, 2).to_sparse(layout=kind) if n else torch.zeros(2, 2) for n, kind in enumerate(LAYOUTS)]
+    assert list(map(number_of_layout, made)) == list(range(len(LAYOUTS)))
 
 
 def test_methods_of_tensors_and_containers_are_pythons() -> None:

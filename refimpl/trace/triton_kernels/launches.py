@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import captured_launch
+from refimpl._torch import PLAIN_TYPES, captured_launch
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.triton_kernels.kernel_objects import (
     bound_arguments,
@@ -32,7 +32,7 @@ from refimpl.trace.triton_kernels.operators import (
     unsupported_argument,
 )
 
-_NUMBERS = {int: int, float: float, bool: bool, torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+_NUMBERS = PLAIN_TYPES | {kind: kind for kind in PLAIN_TYPES.values()}
 
 
 def launch(kernel: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
