@@ -51,11 +51,10 @@ from refimpl.symbolic.dynamic_shapes import ALL_STATIC
 from refimpl.symbolic.fake_inputs import InputFaker
 from refimpl.symbolic.symbols import fresh_bindings
 from refimpl.trace.eager_facts import device_of
-from refimpl.trace.fake_kernels import FakeKernelsState, append_tensors
+from refimpl.trace.fake_kernels import FakeKernelsState, append_tensors, known_result
 from refimpl.trace.graph_builder import LITERALS, GraphBuilder
 from refimpl.trace.higher_order import Subgraph, call_higher_order
 from refimpl.trace.internal_overlap import updates_overlapping_elements
-from refimpl.trace.known_shapes import known_result
 from refimpl.trace.metadata import preserved_meta_writer
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.proxies import PythonKeyTracer

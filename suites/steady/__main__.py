@@ -29,8 +29,7 @@ from oracle.isolate import Completed, Pool, Task
 from suites.base import Selection
 from suites.planning import make_plan
 from suites.steady import CORPUS, DRAWN, DRAWN_SEED, DRAWN_SUBJECTS
-from suites.steady.comparing import TextsOfCases, compare
-from suites.steady.recording import Recording, opened
+from suites.steady.recording import Recording, TextsOfCases, compare, opened
 from suites.traces.commands import how_it_ended
 
 FOLDER = Path("build/steady")

@@ -20,8 +20,7 @@ from oracle.subjects.base import CompileRequest
 from oracle.tests.forked_script import Ended
 from suites.steady import __main__ as command
 from suites.steady import worker
-from suites.steady.comparing import compare
-from suites.steady.recording import opened
+from suites.steady.recording import compare, opened
 from suites.steady.worker import normalised, run_case
 
 _PROGRAM = Program(

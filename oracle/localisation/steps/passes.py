@@ -21,11 +21,10 @@ from oracle.configure import configured
 from oracle.errors import UsageError
 from oracle.hygiene import differences, restore, snapshot
 from oracle.localisation.steps.compiled_graph import COMPILED, CompiledGraph, RecordedStep, Stage
-from oracle.localisation.steps.decompositions import wrong_decomposition
 from oracle.localisation.steps.graph_runs import RefusedError, changed_operators
 from oracle.localisation.steps.judging import GraphJudge
-from oracle.localisation.steps.lowering import wrong_output
 from oracle.localisation.steps.recorder import GENERATED, TRACED, Recorder
+from oracle.localisation.steps.wrong_parts import wrong_decomposition, wrong_output
 from oracle.observe import observe
 from oracle.observe.outcome import Raised
 from oracle.program.build import Instance

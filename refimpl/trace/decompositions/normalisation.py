@@ -11,7 +11,7 @@ dx = rstd * (g - mean(g) - y * mean(g * y)). The layer and group norms themselve
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -20,11 +20,7 @@ from refimpl.trace.decompositions.device_numerics import follows_cpu, fuses_prod
 from refimpl.trace.decompositions.layouts import laid_out_as, row_major
 from refimpl.trace.decompositions.promotion import cast, computation_dtype, statistics_dtype
 from refimpl.trace.decompositions.registry import aten, rule
-from refimpl.trace.decompositions.row_moments import (
-    has_rare_rows,
-    mean_and_rstd,
-    variance_around,
-)
+from refimpl.trace.eager_facts import is_known, row_vector_bytes
 
 Tensor = torch.Tensor
 
@@ -76,7 +72,7 @@ def native_layer_norm(
     dims = list(range(x.ndim - len(normalized_shape), x.ndim))
     dtype = computation_dtype(x.dtype)
     z = row_major(cast(x, dtype))
-    mean, rstd, returned_mean = mean_and_rstd(z, dims, eps, x.dtype)
+    mean, rstd, returned_mean = _mean_and_rstd(z, dims, eps, x.dtype)
     y = _scaled((z - mean) * rstd, _as_opmath(weight, dtype), _as_opmath(bias, dtype))
     if weight is not None and bias is None and follows_cpu(x.device):
         y = y + 0  # no negative zeros from a weight of zero, as in eager
@@ -179,7 +175,7 @@ def native_group_norm(
         return NotImplemented
     dtype = computation_dtype(x.dtype)
     z = cast(x, dtype).reshape(N, group, -1)
-    mean, rstd, returned_mean = mean_and_rstd(z, [2], eps, x.dtype)
+    mean, rstd, returned_mean = _mean_and_rstd(z, [2], eps, x.dtype)
     y = (z - mean) * rstd
     if weight is not None:  # eager computes x * factor - mean * factor, which is NaN for an infinite factor
         scale = cast(weight, dtype).reshape(1, group, C // group, 1)
@@ -213,7 +209,7 @@ def native_group_norm_backward(
 ) -> Any:
     if x.numel() == 0:
         return NotImplemented
-    if has_rare_rows(x.device, C // group * HxW, x.dtype):
+    if _has_rare_rows(x.device, C // group * HxW, x.dtype):
         return NotImplemented  # eager subtracts products that may overflow to NaN if the deviation is 0
     dtype = computation_dtype(x.dtype)
     shape = (N, group, C // group, -1)
@@ -297,7 +293,7 @@ def _batch_norm_by_batch(
     dtype, wide = computation_dtype(x.dtype), _variance_dtype(x)
     z = cast(x, dtype)
     mean = cast(torch.mean(cast(x, _mean_dtype(x)), dims), dtype)
-    variance = variance_around(_per_channel(cast(mean, wide), x.ndim), cast(z, wide), dims, keepdim=False)
+    variance = _variance_around(_per_channel(cast(mean, wide), x.ndim), cast(z, wide), dims, keepdim=False)
     rstd = torch.rsqrt(variance + eps)
     if eps == 0:
         rstd = torch.where(variance == 0, 0, rstd)
@@ -592,3 +588,62 @@ def weight_norm_interface_backward(
     dg = projection / size
     dv = g / size * dw - v * (g / size * dg / size)
     return cast(dv, saved_v.dtype), cast(dg, saved_g.dtype)
+
+
+# ------------------------------------------------------------------------------------------------------ moments of rows
+
+# Mean and 1/std of rows as eager's layer and group norm kernels compute them, infinities and NaN by overflow included.
+#
+# CPU kernels use Welford's algorithm (RowwiseMoments): each lane of a vector has a running mean and sum of squares, the last
+# incomplete vector has one more pair, and the pairs are added up, that one first. Adding to an empty pair multiplies by its count
+# of 0, which makes an infinity NaN.
+
+
+def _mean_and_rstd(x: Tensor, dims: list[int], eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and 1/sqrt(variance + eps) over the last dimensions `dims`, which are kept, and the mean that eager returns.
+
+    The returned mean is NaN for a row with an infinite element; this is computed only for the rows of `_has_rare_rows`. `dtype`
+    is that of the rows before they were cast to the computation dtype.
+    """
+    is_rare = _has_rare_rows(x.device, math.prod(x.shape[d] for d in dims), dtype)
+    # A running mean does not overflow as a sum would.
+    wide = statistics_dtype(x.dtype, x.device) if follows_cpu(x.device) else x.dtype
+    mean = cast(torch.mean(cast(x, wide), dims, keepdim=True), x.dtype)
+    variance = _variance_around(mean, x, dims, keepdim=True)
+    if not follows_cpu(x.device):
+        return mean, torch.rsqrt(torch.where(torch.isinf(variance + mean * mean), math.nan, variance) + eps), mean
+    returned_mean = torch.where(torch.isnan(variance), math.nan, mean) if is_rare else mean
+    for is_nan in _nan_rows(x, dims, mean, dtype):
+        variance = torch.where(is_nan, math.nan, variance)
+    return mean, torch.rsqrt(variance + eps), returned_mean
+
+
+def _has_rare_rows(device: torch.device, length: int, dtype: torch.dtype) -> bool:
+    """Whether a CPU kernel's rows of this length are shorter than two vectors or end in an incomplete one.
+
+    Overflow is reproduced in more detail for such rows. A symbolic length records a guard.
+    """
+    vector = row_vector_bytes() // dtype.itemsize
+    return follows_cpu(device) and is_known(length) and (length < 2 * vector or length % vector != 0)
+
+
+def _variance_around(mean: Tensor, x: Tensor, dims: list[int], *, keepdim: bool) -> Tensor:
+    """The mean of (x - mean)**2 for a given mean that broadcasts, in the dtype of both; `torch.var` computes its own mean."""
+    away = x - mean
+    return torch.mean(away * away, dims, keepdim=keepdim)
+
+
+def _nan_rows(x: Tensor, dims: list[int], mean: Tensor, dtype: torch.dtype) -> Iterator[Tensor]:
+    """Masks of the rows whose variance is NaN in eager: max - min overflows; or an infinite square is added to an empty pair
+    (from the first lane in rows of whole vectors, from any element in rows shorter than a vector)."""
+    length, vector = math.prod(x.shape[d] for d in dims), row_vector_bytes() // dtype.itemsize
+    if not is_known(length):
+        return
+    yield torch.isinf(torch.amax(x, dims, keepdim=True) - torch.amin(x, dims, keepdim=True))
+    if length < vector:
+        yield torch.isinf(mean * mean)
+    elif length % vector == 0:
+        lanes = row_vector_bytes() // x.dtype.itemsize
+        is_first = torch.arange(length, device=x.device).reshape([x.shape[d] for d in dims]) & (lanes - 1) == 0
+        first = torch.mean(torch.where(is_first, x, 0.0), dims, keepdim=True) * lanes
+        yield torch.isinf(first * first)
