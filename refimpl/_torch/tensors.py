@@ -283,3 +283,15 @@ __all__ = [
     "upstream_shape_error",
     "without_fake_mode",
 ]
+
+
+def item_of_fake(fake: FakeTensor) -> Any:
+    """The symbolic float that `item()` of a fake gives; None if reading it makes a new one, or is refused."""
+    found = getattr(fake, "_item_memo", None)
+    return found if isinstance(found, torch.SymFloat) and found.node.hint is not None else None
+
+
+def set_item_of_fake(fake: FakeTensor, number: torch.SymFloat | None) -> None:
+    """Makes `item()` of a fake give this number, which must have a hint. The public setter does nothing in inference mode."""
+    if number is not None:
+        setattr(fake, "_item_memo", number)

@@ -152,7 +152,6 @@ _BY_REASON: dict[str, dict[str, Any]] = {
     "an assert on a tensor ends the graph": {"rewrite_assert_with_torch_assert": True},
     "no garbage is collected": {"run_gc_after_compile": True},
     "past the limit, functions that are called are captured": {"skip_code_recursive_on_recompile_limit_hit": True},
-    "numbers with a fraction are always constants": {"specialize_float": False},
     "wrappers are captured; predicates.istensor reads it": {"traceable_tensor_subclasses": set()},
     "graphs make their code when it is needed": {"use_lazy_graph_module": True},
     "random functions of numpy end the graph": {"use_numpy_random_stream": False},

@@ -81,6 +81,7 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     ),
     "repro_tolerance": (1e-3, "how far values may differ there"),
     "reorderable_logging_functions": (set(), "calls of them with tensors, numbers and constants are made after the graph"),
+    "specialize_float": (False, "floats are constants"),
     "specialize_int": (False, "integers are constants"),
     "suppress_errors": (False, "what capture or a backend raises makes the function run without"),
     "disable": (False, 'functions run without being captured anew'),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import functools
+import logging
 import time
 import warnings
 from collections.abc import Callable, Container, Iterable
@@ -47,6 +48,7 @@ from refimpl.symbolic.stacks import interpreting
 from refimpl.trace.composite_kernels import keeping_composite_kernels
 from refimpl.trace.higher_order.direct_calls import launches_recorded
 
+_LOG = logging.getLogger(__name__)
 Backend = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
 BreaksAt = Callable[[int, int], bool]
 _TAKES_ERROR = (Op.PUSH_EXC_INFO, Op.RERAISE, Op.STOP_ITERATION_ERROR, Op.CLEANUP_THROW)  # pop a raised exception
@@ -271,6 +273,7 @@ def translate(
     If the graph breaks in an inlined function that cannot continue on its own (`SymbolicMachine.continued`), the segment has to
     end before its call, and is interpreted again up to there. Raises GraphBreak where a break is not allowed (`fullgraph`,
     `error_on_graph_break`), and if an object that the segment leaves cannot be rebuilt; raises the backend's errors.
+    Before any of these, floats that are symbols become constants, at this place from then on.
     """
     forced: dict[int, GraphBreak] = {}
     sizes = SizeHistory() if sizes is None else sizes
@@ -282,6 +285,11 @@ def translate(
                 ended = _attempted(attempt, forced, fullgraph=fullgraph)
             if ended is not None:
                 return replace(ended.segment(backend, frames, keeps), restart_seconds=began - first)
+        except Exception as error:
+            if not attempt.state.has_floats or sizes.holds_floats:
+                raise
+            _LOG.info("captured again with constants for floats: %s", error)
+            sizes.holds_floats = True
         finally:
             attempt.release()
         began = time.perf_counter()

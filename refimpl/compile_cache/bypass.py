@@ -29,6 +29,7 @@ class Reason(enum.Enum):
     FAKE_ARGUMENT = "fake tensors of a mode that is not refimpl's"
     SHARED_MEMORY = "arguments with symbolic sizes that share memory"
     UNBACKED = "symbols of values that are known at run time only"
+    FLOAT = "floats that are symbols"
     MODES = "an active mode or transform"
     OVERRIDDEN = "kernels of torch's operators that the process has replaced"
     CHANGED_SOURCES = "sources of refimpl that have changed since the process began"

@@ -16,7 +16,15 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import SYMBOLIC_TYPES, FakeTensor, PlainCodeGen, creation_of_view, graph_codegen, storage_key
+from refimpl._torch import (
+    SYMBOLIC_TYPES,
+    FakeTensor,
+    PlainCodeGen,
+    creation_of_view,
+    graph_codegen,
+    item_of_fake,
+    storage_key,
+)
 from refimpl.aot.analysis.inputs import base_of
 from refimpl.aot.functional_call import parameters_and_buffers
 from refimpl.aot.functional_program import ProgramRequest
@@ -178,6 +186,8 @@ def _arguments_record(request: ProgramRequest, symbols: SymbolWriter, describer:
 
 def _value_record(value: Any, fakes: FakeWriter, describer: Describer) -> Any:
     if isinstance(value, FakeTensor):
+        if item_of_fake(value) is not None:  # the record of a fake does not say which symbol it holds
+            raise Bypass(Reason.FLOAT)
         return {"fake": fakes.index(value, "an argument", is_input=True)}
     if isinstance(value, SYMBOLIC_TYPES):
         return describer.record(value, "an argument")

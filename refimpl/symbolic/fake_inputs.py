@@ -22,6 +22,7 @@ from refimpl._torch import (
     is_functorch_wrapped,
     is_traceable_wrapper_subclass,
     set_bits,
+    set_item_of_fake,
     storage_key,
 )
 from refimpl.errors import ForeignFakeInput, UnsupportedByRefimpl
@@ -78,6 +79,13 @@ class InputFaker:
     def again(self, tensor: torch.Tensor, source: Any) -> torch.Tensor:
         """A second fake of a tensor, with static sizes, in the storage of the first, whose sizes may have changed since."""
         return self._make(tensor, as_source(source), ALL_STATIC)
+
+    def number(self, tensor: torch.Tensor, number: torch.SymFloat) -> torch.Tensor:
+        """A new fake of a tensor that holds one float, for which `item()` gives this number."""
+        fake = self._make(tensor, as_source("number"), ALL_STATIC)
+        assert isinstance(fake, FakeTensor)
+        set_item_of_fake(fake, number)
+        return fake
 
     def forget(self) -> None:
         """Drop the references to real tensors, once all inputs of the trace are made.

@@ -306,8 +306,16 @@ class ShapeEnv(GuardOutput):
                 return self.guard_or_defer_runtime_assert(expr, "assert")
             self._refuse_if_guards_are_errors(expr)
             return self._from_real_tensors(expr, node.pytype)
+        if node.pytype is float and not expr.is_Symbol and (hint == 0 or hint != hint):
+            self._hold_symbols(expr, place)  # an equality does not hold the sign of zero, and nan equals nothing
+            return hint
         self._guard(self._condition(expr, hint), place, size_oblivious)
         return hint
+
+    def _hold_symbols(self, expr: Any, place: tuple[str, int]) -> None:
+        """Adds guards that each symbol of an expression has the value that it has now."""
+        for symbol in sorted(expr.free_symbols, key=str):
+            self._guard(relation(sympy.Eq, symbol, to_expr(self._values[symbol])), place, False)
 
     def _known_value(self, expr: Any, pytype: type, size_oblivious: bool) -> Any:
         if pytype is bool:

@@ -21,7 +21,9 @@ from refimpl._torch import (
     FakeTensorMode,
     inside_fake_kernel,
     is_traceable_wrapper_subclass,
+    item_of_fake,
     pytree,
+    set_item_of_fake,
     without_torch_function,
 )
 from refimpl.aot.analysis.subclasses import fake_wrapper, rewrapped
@@ -104,6 +106,7 @@ def unrelated_alias(fake: torch.Tensor) -> torch.Tensor:
         with inside_fake_kernel(fake.fake_mode):
             meta = fake.detach()
         alias = FakeTensor(fake.fake_mode, meta, fake.fake_device)
+        set_item_of_fake(alias, item_of_fake(fake))
         if getattr(fake, "_is_param", False):
             alias._is_param = True  # what isinstance(fake, Parameter) reads
         return alias

@@ -37,6 +37,7 @@ class GuardKind(Enum):
     TYPE = "its class"
     ID = "it is the object that was seen"
     EQUALS = "its class and value"
+    FINITE = "a float that is neither nan nor infinite nor -0.0"
     LENGTH = "its length"
     AT_LEAST = "it is no shorter"
     KEYS = "its keys, in order"
@@ -322,6 +323,9 @@ _CONDITIONS: dict[GuardKind, Callable[[str, Any, Callable[[Source], str], Consta
     GuardKind.TYPE: lambda value, seen, read, constant: f"type({value}) is {constant(seen)}",
     GuardKind.ID: lambda value, seen, read, constant: f"{value} is {constant(seen)}",
     GuardKind.EQUALS: lambda value, seen, read, constant: _equals(value, seen, constant),
+    GuardKind.FINITE: lambda value, seen, read, constant: (
+        f"type({value}) is float and {value} - {value} == 0 and ({value} != 0 or {constant(math.copysign)}(1, {value}) == 1)"
+    ),
     GuardKind.LENGTH: lambda value, seen, read, constant: f"len({value}) == {seen}",
     GuardKind.AT_LEAST: lambda value, seen, read, constant: f"len({value}) >= {seen}",
     GuardKind.KEYS: lambda value, seen, read, constant: _keys(value, seen, constant),

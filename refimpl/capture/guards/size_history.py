@@ -1,4 +1,4 @@
-"""Automatic dynamic sizes: a size or integer becomes a symbol if it changed between captures of a place, or if it is marked.
+"""Automatic dynamic sizes: a size or number becomes a symbol if it changed between captures of a place, or if it is marked.
 
 Counterpart: torch/_dynamo/variables/builder.py _automatic_dynamic; torch/_dynamo/pgo.py FrameStateSizeEntry
 """
@@ -27,11 +27,12 @@ _OFTEN_CONSTANT = (-1, 0, 1)  # usually flags, directions and dimensions
 class SizeHistory:
     """The inputs seen at one place, by source."""
 
-    _sizes: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
+    _sizes: dict[Hashable, tuple[int | float, ...]] = field(default_factory=dict)
     _varying: dict[Hashable, set[int]] = field(
         default_factory=dict
-    )  # source -> dimensions that vary; for an integer, one entry
+    )  # source -> dimensions that vary; for a number, one entry
     prefers_assertions: bool = False  # keep the program's assertions on sizes as assertions, and not as guards
+    holds_floats: bool = False  # floats are constants, because capture or the backend failed on symbols
     takes_fakes: bool = False  # capture fake tensors of the program's own modes like other tensors
 
     def policy(self, source: Hashable, tensor: torch.Tensor) -> InputPolicy:
@@ -74,11 +75,20 @@ class SizeHistory:
         varies = 0 in self._seen(source, (number,)) if config.automatic_dynamic_shapes else False
         return number not in _OFTEN_CONSTANT and (varies or not config.assume_static_by_default)
 
+    def is_varying_float(self, source: Hashable, number: float) -> bool:
+        """Whether a float is a symbol."""
+        if config.specialize_float or self.holds_floats:
+            return False
+        if _is_named(config.dynamic_sources, source):
+            return True
+        varies = 0 in self._seen(source, (number,)) if config.automatic_dynamic_shapes else False
+        return varies or not config.assume_static_by_default
+
     def note(self, frame: Any) -> None:
-        """Notes tensors and integers in the variables of a frame that is not captured."""
+        """Notes tensors and numbers in the variables of a frame that is not captured."""
         for slot, (value, name) in enumerate(zip(frame.slots, frame.code.slots, strict=True)):
             source = SlotSource(0, slot, name)
-            if type(value) is int:
+            if type(value) in (int, float):
                 self._seen(source, (value,))
             elif isinstance(value, torch.Tensor) and not value.is_nested:
                 self._seen(source, tuple(value.shape))
@@ -87,7 +97,7 @@ class SizeHistory:
         """The range and marks of an integer that varies."""
         return None
 
-    def _seen(self, source: Hashable, sizes: tuple[int, ...]) -> set[int]:
+    def _seen(self, source: Hashable, sizes: tuple[int | float, ...]) -> set[int]:
         before = self._sizes.get(source)
         if before is None or len(before) != len(sizes):
             self._varying.pop(source, None)

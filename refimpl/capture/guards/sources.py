@@ -392,6 +392,29 @@ class ArrayTensorSource(Source):
         return f"{constant(tensor_of_numpy)}({base})"
 
 
+def float_tensor(number: float) -> torch.Tensor:
+    """A float as a tensor of one element, whatever the default device is."""
+    return torch.tensor(number, dtype=torch.float64, device="cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class FloatTensorSource(Source):
+    """A new tensor that holds a float: the form in which a graph takes a float that is a symbol."""
+
+    of: Source
+
+    @property
+    def name(self) -> str:
+        return self.of.name
+
+    @property
+    def base(self) -> Source:
+        return self.of
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"{constant(float_tensor)}({base})"
+
+
 def class_source(object_: Any) -> Source:
     """The source of an object's class, which a guard on the object's type covers."""
     class_ = type(object_)

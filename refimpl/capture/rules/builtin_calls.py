@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import inspect
+import math
 import operator
 import sys
 from collections.abc import Callable
@@ -43,6 +44,7 @@ from refimpl.capture.values import (
 )
 from refimpl.capture.values.array import array_operator
 from refimpl.capture.values.classes import MISSING, finds_plainly, in_mro, is_a
+from refimpl.capture.values.constant import is_float_of_inputs, known
 from refimpl.capture.values.program_object import ProgramObject
 from refimpl.capture.values.super import super_value
 from refimpl.capture.values.value import raising, unsupported
@@ -390,6 +392,8 @@ def _number_rule(class_: type) -> Rule:
             seen = [domain.state.operator("item", seen, {}, kind="call_method")]
         if len(seen) == 1 and isinstance(seen[0], NumberValue) and seen[0].class_of() is class_ and not kwargs:
             return seen[0]
+        if class_ is int and len(seen) == 1 and is_float_of_inputs(seen[0]) and not kwargs:
+            return known(domain, domain.state.arithmetic(math.trunc, seen))  # a guard on the integer alone
         if class_ is float and len(seen) == 1 and isinstance(seen[0], NumberValue):
             return domain.state.operator(torch.sym_float, seen, {})
         if class_ is str and len(seen) == 1 and not kwargs:

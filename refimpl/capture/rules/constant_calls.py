@@ -34,6 +34,7 @@ from refimpl.capture.values import (
     polyfills,
 )
 from refimpl.capture.values.classes import combines_as_flag, is_a
+from refimpl.capture.values.constant import known
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -53,7 +54,7 @@ for _callable in (torch.finfo, torch.iinfo, torch.device, bytes, dispatch_modes_
 
 @CONSTANT_RULES.of(builtins.hash)
 def _hash(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    value = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else None
+    value = known(domain, domain.state.realize(args[0])) if len(args) == 1 and not kwargs else None
     if isinstance(value, (InstanceValue, ObjectValue)) and domain.special(value, "__hash__") is not None:
         return value.hashed(domain)
     if not isinstance(value, (ConstantValue, SequenceValue)):

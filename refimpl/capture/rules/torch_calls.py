@@ -34,6 +34,7 @@ from refimpl.capture.values import (
     Value,
 )
 from refimpl.capture.values.array import as_tensor, numpy_node, tensor_of_array
+from refimpl.capture.values.constant import is_float_of_inputs
 from refimpl.capture.values.triton_kernel import KernelValue
 
 if TYPE_CHECKING:
@@ -124,6 +125,8 @@ def _shape_of_numbers(domain: SymbolicDomain, value: Any, numbers: list[Value]) 
 def _is_kept(domain: SymbolicDomain, number: Value) -> bool:
     """Whether the number is known only when the program runs. In export, sizes are too."""
     if isinstance(number, ArrayValue):
+        return True
+    if is_float_of_inputs(number):
         return True
     return isinstance(number, NumberValue) and (is_exporting() or domain.state.is_read(number))
 

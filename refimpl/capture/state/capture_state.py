@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import math
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
@@ -32,6 +33,7 @@ from refimpl._torch import (
     FakeTensor,
     FakeTensorMode,
     active_fake_mode,
+    dispatch_modes_on,
     function_mode_at,
     function_modes_on,
     guarded_facts,
@@ -46,6 +48,7 @@ from refimpl._torch import (
     overrides_are_off,
     restore_transforms,
     set_grad_enabled,
+    transform_depth,
     transform_state,
 )
 from refimpl.aot.analysis.fake_arguments import unrelated_alias, with_history
@@ -61,6 +64,7 @@ from refimpl.capture.guards.sources import (
     DimensionSource,
     Draws,
     FactsSource,
+    FloatTensorSource,
     ItemSource,
     KeptSource,
     ModeSource,
@@ -70,6 +74,7 @@ from refimpl.capture.guards.sources import (
     ReducedSource,
     RestSource,
     Source,
+    float_tensor,
     items_ahead,
     plain_items,
 )
@@ -137,6 +142,7 @@ class CaptureState(OperatorState):
     def __init__(self, line: Callable[[], UserLine | None], sizes: SizeHistory, *, reads_data: bool = False) -> None:
         self._sizes = sizes
         self.symbols: dict[Any, NumberValue] = {}  # input symbol -> the number
+        self._floats: dict[Source, NumberValue] = {}  # the floats that are symbols
         self._symbolic_inputs: list[tuple[Any, Source]] = []
         self.notes = NodeMeta()
         self.graph = SegmentGraph(self.notes)
@@ -220,6 +226,7 @@ class CaptureState(OperatorState):
         self._ragged.clear()
         self._objects.clear()
         self.symbols.clear()
+        self._floats.clear()
         self.iterators.clear()
         self.by_fake.clear()
         self.read_numbers.clear()
@@ -244,6 +251,8 @@ class CaptureState(OperatorState):
                 self._guard_same(known, found, source)
             return known
         made = self._wrapped(found, source)
+        if type(found) is float:  # two variables with the same float may have different ones in the next call
+            return made
         self._known[id(found)] = made
         self._objects[made] = found
         return made
@@ -418,6 +427,43 @@ class CaptureState(OperatorState):
     def _is_symbolic_number(self, found: Any, source: Source) -> bool:
         return type(found) is int and self._sizes.is_varying(source, found)
 
+    @property
+    def has_floats(self) -> bool:
+        """Whether a float is a symbol."""
+        return bool(self._floats)
+
+    def _is_symbolic_float(self, found: float, source: Source) -> bool:
+        """Whether a float is a symbol: it changed between calls, and is one whose arithmetic the shape env models. Equality says
+        nothing of the sign of zero.
+
+        In an inner graph, in a transform, and where a mode answers calls, it is a constant: the graph's input is a tensor.
+        """
+        if not self._sizes.is_varying_float(source, found) or not math.isfinite(found):
+            return False
+        is_plain = type(self.graph) is SegmentGraph and not transform_depth() and not is_exporting()
+        has_modes = bool(function_modes_on() or dispatch_modes_on() or self.overrides.modes)
+        return is_plain and not has_modes and (found != 0 or math.copysign(1, found) > 0)
+
+    def _float(self, found: float, source: Source) -> Value:
+        """A float. The graph takes one that is a symbol as a tensor and reads that, so its operators get a Python number."""
+        known = self._floats.get(source)
+        if known is not None:
+            return known
+        if not self._is_symbolic_float(found, source):
+            return self._constant(found, source)
+        self.guard(GuardKind.FINITE, source)
+        symbol = self.shape_env.create_unspecified_symbol(found, source.name)
+        number = self.shape_env.create_symfloatnode(symbol, hint=found)
+        self._symbolic_inputs.append((number, source))
+        way, real = FloatTensorSource(source), float_tensor(found)
+        with self._modes_at_entry():
+            fake = self.faker.number(real, number)
+        tensor = self.graph.input(way, fake, real)
+        node = self.graph.call("call_method", "item", (tensor,), {}, number)
+        self.read_numbers.add(node)
+        made = self._floats[source] = NumberValue(number, node, source)
+        return made
+
     def _number(self, found: int, source: Source) -> Value:
         """An integer that is a symbol, because it changed between calls or is marked."""
         said = self._sizes.promise(source)
@@ -514,10 +560,15 @@ class CaptureState(OperatorState):
             return None
         known = {source: value for value, source in self._symbolic_inputs}
         known |= {number.source: number.number for number in self.symbols.values() if number.source is not None}
+        floats: dict[Source, Any] = {
+            FloatTensorSource(source): number.number for source, number in self._floats.items()
+        }
         made = []
         for source, example in zip(sources, examples, strict=True):
             value = known.get(source)
-            if value is None:
+            if source in floats:
+                value = self.faker.number(example, floats[source])
+            elif value is None:
                 value = example if is_graph_object(example) else self.faker.again(example, source)
             made.append(value)
         return made
@@ -757,6 +808,7 @@ class CaptureState(OperatorState):
 
 _BUILDERS_BY_CLASS: dict[type, Callable[[CaptureState, Any, Source], Value | None]] = {
     **dict.fromkeys(CONSTANT_TYPES, CaptureState._constant),
+    float: CaptureState._float,
     **dict.fromkeys((tuple, list, torch.Size), CaptureState._sequence),
     **dict.fromkeys((dict, OrderedDict, defaultdict), dict_of_program),
     **dict.fromkeys((set, frozenset), set_of_program),

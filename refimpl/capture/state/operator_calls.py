@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,6 +52,7 @@ from refimpl.capture.values import (
     Value,
 )
 from refimpl.capture.values.array import IN_PLACE_NAMES
+from refimpl.capture.values.constant import is_float_of_inputs
 from refimpl.capture.values.hashing import CONSTANT_TYPES
 from refimpl.capture.values.value import UserRaise, unsupported
 from refimpl.functionalize.geometry import has_symbols, is_row_major
@@ -74,6 +76,7 @@ _SCALED_LISTS = {"_foreach_addcmul_": "addcmul_", "_foreach_addcdiv_": "addcdiv_
 _COMPUTED_IN_FLOAT32 = (torch.float16, torch.bfloat16)
 _OF_TORCH = ("aten", "prims", "prim")  # namespaces whose operators are all known
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
+_EXACT_IN_FLOATS = 2**53  # the integers up to here are floats
 _CONNECTIVES = (operator.and_, operator.or_)
 _DATA_DEPENDENT = upstream_shape_error("GuardOnDataDependentSymNode")
 
@@ -141,6 +144,8 @@ class OperatorState:
         if function not in _CONNECTIVES or not all(_is_bool(operand) for operand in operands):
             operands = [self._without_truth(operand) for operand in operands]
         what = getattr(function, "__name__", str(function))
+        if any(map(is_float_of_inputs, operands)) and not _is_modelled(function, operands):
+            operands = self._with_constant_floats(operands)
         if function in _DIVISIONS and isinstance(operands[1], NumberValue) and operands[1].number == 0:
             raise GraphBreak("op_raises_on_fake", what=what, error="ZeroDivisionError")
         numbers = [self.fake_of(operand, what) for operand in operands]
@@ -156,6 +161,23 @@ class OperatorState:
             return ConstantValue(bool(result)) if isinstance(result, torch.SymBool) else unsupported(what, operands[0])
         nodes = [self.argument_of(operand) for operand in operands]
         return NumberValue(result, self.graph.call("call_function", function, nodes, {}, result))
+
+    def _with_constant_floats(self, values: Sequence[Any]) -> list[Any]:
+        """The values, with guards that hold the floats among them to what they are. Lists and tuples are searched."""
+        return [self._with_constant_float(self.realize(value)) for value in values]
+
+    def _with_constant_float(self, value: Any) -> Any:
+        if is_float_of_inputs(value):
+            return self.specialised(value)
+        if isinstance(value, SequenceValue) and self._has_float(value):
+            return SequenceValue(value.class_, self._with_constant_floats(value.items))
+        return value
+
+    def _has_float(self, value: Any) -> bool:
+        """Whether it is a float of the inputs, or a list or tuple that has one."""
+        value = self.realize(value)
+        is_list = isinstance(value, SequenceValue) and value.class_ in (list, tuple)
+        return any(map(self._has_float, value.items)) if is_list else is_float_of_inputs(value)
 
     def is_read(self, value: NumberValue) -> bool:
         """Whether the number is known only when the program runs."""
@@ -191,6 +213,9 @@ class OperatorState:
         try:
             result = self._run(kind, target, fake_args, fake_kwargs, what)
         except GraphBreak as reason:
+            if any(map(self._has_float, (*args, *kwargs.values()))):  # an operator that takes no symbol for a float
+                named = dict(zip(kwargs, self._with_constant_floats([*kwargs.values()]), strict=True))
+                return self.operator(target, self._with_constant_floats(args), named, kind=kind)
             # Torch's argument parser takes no symbol for a bool: `sum(0, keepdim=size > 1)`.
             if reason.kind.name != "wrong_arguments" or not _has_truth([*fake_args, *fake_kwargs.values()]):
                 raise
@@ -417,6 +442,25 @@ def _check_compliance(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any
     if found.namespace not in _OF_TORCH and torch.Tag.pt2_compliant_tag not in found.tags:
         what = f"{found}, which is not PT2 compliant (it lacks the tag pt2_compliant_tag),"
         raise GraphBreak("call_of_skipped_function", what=what)
+
+
+def _is_modelled(function: Any, operands: Sequence[Any]) -> bool:
+    """Whether arithmetic with symbolic floats is Python's. Torch rounds the quotient of a floor division, and refuses powers of
+    negative numbers. The shape env has no -0.0, takes infinite bounds for large numbers, and rounds large integers.
+    """
+    constants = [operand.value for operand in operands if isinstance(operand, ConstantValue)]
+    if function is operator.floordiv or not all(map(_is_modelled_constant, constants)):
+        return False
+    base = operands[0]
+    return (
+        function is not operator.pow or (base.value if isinstance(base, ConstantValue) else number_of(base.number)) > 0
+    )
+
+
+def _is_modelled_constant(number: Any) -> bool:
+    if type(number) is not float:
+        return abs(number) <= _EXACT_IN_FLOATS
+    return math.isfinite(number) and (number != 0 or math.copysign(1, number) > 0)
 
 
 def _can_multiply(operands: Sequence[Any], factor: Any) -> bool:

@@ -64,6 +64,7 @@ from refimpl.capture.rules.optimizer_calls import OPTIMIZER_RULES, setup_inside,
 from refimpl.capture.rules.random_calls import RANDOM_RULES
 from refimpl.capture.rules.symbol_questions import symbol_rule
 from refimpl.capture.rules.torch_calls import TORCH_RULES, call_numpy, is_array_call
+from refimpl.capture.state.operator_calls import number_of
 from refimpl.capture.state.side_effects import LaterCall, version_of
 from refimpl.capture.torch_functions.constructors import CONSTRUCTOR_RULES, is_tensor_class, make_tensor
 from refimpl.capture.torch_functions.devices import DEVICE_RULES
@@ -80,6 +81,7 @@ from refimpl.capture.values import (
     Value,
 )
 from refimpl.capture.values.classes import in_mro, is_a
+from refimpl.capture.values.constant import is_float_of_inputs, known
 from refimpl.capture.values.tensor import Progress, apart, before_the_write, before_watching
 from refimpl.capture.values.value import unsupported
 
@@ -368,9 +370,12 @@ def _fold(domain: SymbolicDomain, target: Any, args: list[Any], kwargs: dict[str
         raise GraphBreak("data_dependent_read", what=getattr(target, "__name__", str(target)))
     rounding = EXPORTED_ROUNDING if is_exporting() else ROUNDING
     if id(target) in rounding and not kwargs and any(isinstance(value, NumberValue) for value in seen):
+        if len(seen) == 1 and is_float_of_inputs(seen[0]):
+            return known(domain, domain.state.arithmetic(target, seen))  # a guard on the integer alone
         return domain.state.operator(target, args, kwargs)
-    if target is math.sqrt and len(seen) == 1 and isinstance(seen[0], NumberValue) and not kwargs and is_exporting():
-        return domain.state.operator(torch.sym_sqrt, seen, {})
+    if target is math.sqrt and len(seen) == 1 and isinstance(seen[0], NumberValue) and not kwargs:
+        if is_exporting() or (is_float_of_inputs(seen[0]) and number_of(seen[0].number) >= 0):
+            return domain.state.operator(torch.sym_sqrt, seen, {})
     return domain.folded(target, seen, kwargs)
 
 

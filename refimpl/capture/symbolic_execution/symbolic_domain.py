@@ -59,7 +59,7 @@ from refimpl.capture.values import (
 )
 from refimpl.capture.values.array import array_of_tensor
 from refimpl.capture.values.classes import ends_with_code
-from refimpl.capture.values.constant import known
+from refimpl.capture.values.constant import is_float_of_inputs, known
 from refimpl.capture.values.equality import compare_containers, same_or_equal
 from refimpl.capture.values.error import make_error
 from refimpl.capture.values.hashing import CONSTANT_TYPES, Member, has_own_key
@@ -237,6 +237,8 @@ class SymbolicDomain(Domain):
     def identical(self, left: Any, right: Any, inverted: bool) -> Any:
         left, right = self.state.realize(left), self.state.realize(right)
         same = left is right
+        if not same and (is_float_of_inputs(left) or is_float_of_inputs(right)):  # two variables may have one float
+            left, right = known(self, left), known(self, right)
         if not same and isinstance(left, ConstantValue) and isinstance(right, ConstantValue):
             same = left.value is right.value
             if not same and type(left.value) is type(right.value) and left.value == right.value:

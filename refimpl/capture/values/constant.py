@@ -192,8 +192,27 @@ class NumberValue(Value):
     def hash_key(self, domain: SymbolicDomain) -> Any:
         return domain.state.specialised(self).hash_key(domain)
 
+    @property
+    def is_float_of_inputs(self) -> bool:
+        """Whether it is a float that is known during capture, so that guards can hold it."""
+        return isinstance(self.number, torch.SymFloat) and self.number.node.has_hint()
+
     def truth(self, domain: SymbolicDomain) -> bool:
+        if self.is_float_of_inputs:
+            return bool(self.number != 0.0)  # a guard on this alone
         return bool(domain.state.specialised(self).value)
+
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
+        if self.is_float_of_inputs:
+            return domain.state.specialised(self).load_attr(domain, name)
+        return super().load_attr(domain, name)
+
+    def call_method(
+        self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        if self.is_float_of_inputs:
+            return domain.state.specialised(self).call_method(domain, frame, name, args, kwargs)
+        return super().call_method(domain, frame, name, args, kwargs)
 
     def unary(self, domain: SymbolicDomain, sign: str) -> Any:
         return domain.state.arithmetic(UNARY[sign], [self])
@@ -245,6 +264,11 @@ class NestedIntValue(NumberValue):
 def is_number(value: Value) -> bool:
     """Whether the value is a number, constant or symbolic."""
     return isinstance(value, (ConstantValue, NumberValue)) and value.is_number
+
+
+def is_float_of_inputs(value: Value) -> bool:
+    """Whether the value is a symbolic float that guards can hold."""
+    return isinstance(value, NumberValue) and value.is_float_of_inputs
 
 
 def known(domain: SymbolicDomain, value: Value) -> Value:

@@ -176,6 +176,7 @@ CASES = (
     Case(reason=Reason.SHARED_MEMORY, function=lambda x, y: x * y, inputs=_views_of_one, dynamic=True),
     Case(reason=Reason.UNBACKED, function=lambda x: x.nonzero().sum(0), dynamic=True,
          setting=lambda: config.patch(capture_dynamic_output_shape_ops=True)),
+    Case(reason=Reason.FLOAT, function=lambda x, f: x * f, inputs=lambda: [torch.ones(3), 0.5], dynamic=True),
     _graph(Reason.SUBMODULE, _WithLayer()),
     _graph(Reason.TENSOR_CONSTANT, _WithConstant(), graph=_with_plain_attribute),
     _graph(Reason.CONSTANT, lambda x: (x * 2,), graph=_with_object),
