@@ -86,6 +86,7 @@ from refimpl._torch.graphs import (
     import_block,
     is_fx_tracing,
     keeps_sequence_number_of_meta,
+    printed_rightly,
     pytree,
 )
 from refimpl._torch.operators import (

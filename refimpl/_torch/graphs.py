@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -50,6 +53,12 @@ STACK_TRACE_ANCHORS: set[tuple[str, str]] = getattr(_fx_proxy, "_STACK_TRACE_ANC
 def keeps_sequence_number_of_meta() -> bool:
     """Whether a node gets the sequence number of the current meta, not autograd's."""
     return getattr(_fx_traceback, "_is_preserving_node_seq_nr", bool)()
+
+
+def printed_rightly(function: Any, args: Sequence[Any]) -> Any:
+    """The function to call in a graph for this one. torch.fx prints operator.pow(-2, n) as `-2 ** n`, which is -(2 ** n)."""
+    is_power_of_number = function is operator.pow and isinstance(args[0], int | float)
+    return pow if is_power_of_number and math.copysign(1, args[0]) < 0 else function
 
 
 def import_block(named: dict[str, Any]) -> str:

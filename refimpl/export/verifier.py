@@ -38,7 +38,7 @@ NUMBER_FUNCTIONS: tuple[Any, ...] = (
     operator.getitem, operator.add, operator.mul, operator.sub, operator.truediv, operator.floordiv, operator.mod, operator.pow,
     operator.neg, operator.abs, operator.and_, operator.or_, operator.not_, operator.eq, operator.ne, operator.lt, operator.le,
     operator.gt, operator.ge, operator.lshift, operator.rshift, operator.pos, operator.invert, operator.xor,
-    math.ceil, math.floor, math.trunc, math.sqrt, round,
+    math.ceil, math.floor, math.trunc, math.sqrt, round, pow,
     *(function for function in SYMBOLIC_FUNCTIONS if function is not torch.sym_fresh_size),  # it makes a new symbol
 )  # fmt: skip
 # Calls that change what later operators do.

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensorMode, LazyGraphModule, PyTreeCodeGen, PyTreeInfo, pytree
+from refimpl._torch import FakeTensorMode, LazyGraphModule, PyTreeCodeGen, PyTreeInfo, printed_rightly, pytree
 from refimpl.errors import UntraceableOutput
 from refimpl.trace.metadata import describe
 
@@ -80,6 +80,7 @@ class GraphBuilder:
     def call(self, func: Callable[..., Any], args: Any, kwargs: Any, *, name: str | None = None) -> torch.fx.Node:
         """A call_function node, named after the op (`add`, `add_1`) unless `name` is given. `args` and `kwargs` hold nodes in
         place of tensors."""
+        func = printed_rightly(func, args)
         found = self._names.get(func)
         if found is None:
             packet = func if func in _NAMED_BY_OVERLOAD else getattr(func, "overloadpacket", func)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import fx
 
-from refimpl._torch import SYMBOLIC_TYPES, LazyGraphModule, upstream_shape_error
+from refimpl._torch import SYMBOLIC_TYPES, LazyGraphModule, printed_rightly, upstream_shape_error
 from refimpl.backend_registry import CapturedGraph
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import Source, placeholder_name
@@ -78,7 +78,7 @@ class SegmentGraph:
         """A node for a call that returned `value` on fakes. Raises GraphBreak if the call made an unbacked symbol that is not
         in `value`.
         """
-        node = self.graph.create_node(kind, target, tuple(args), dict(kwargs))
+        node = self.graph.create_node(kind, printed_rightly(target, args), tuple(args), dict(kwargs))
         try:
             set_example_value(node, value)
         except _NOT_FOUND as error:

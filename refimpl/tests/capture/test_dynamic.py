@@ -277,3 +277,23 @@ def test_equal_sizes_share_a_symbol_unless_a_setting_of_torch_says_they_do_not()
     settings: Any = fx_config
     with settings.patch(use_duck_shape=False):
         assert graphs() == 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_power_of_a_negative_number_keeps_its_brackets(backend: str) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (-0.5) ** x + x * (-2) ** x.shape[0]
+
+    compiled = refimpl.compile(program, backend=backend, dynamic=True)
+    for size in (2, 3, 4):
+        x = torch.arange(float(size))
+        assert torch.equal(compiled(x), program(x))
+
+
+def test_a_trace_of_a_power_of_a_negative_number_keeps_its_brackets() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * (-2) ** x.shape[0]
+
+    graph = refimpl.make_fx(program, tracing_mode="symbolic")(torch.ones(3))
+    for size in (3, 4):
+        assert torch.equal(graph(torch.ones(size)), program(torch.ones(size)))
