@@ -372,6 +372,7 @@ __all__ = [
     "outside_of_transforms",
     "overrides_are_off",
     "pop_function_mode",
+    "printed_rightly",
     "propagate_real_tensors",
     "push_function_mode",
     "pytree",
