@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from hypothesis.internal.conjecture import providers
 
 import contracts
+from oracle.tests.forked_script import Ended, run_in_fork
 
 TEST = "def test_text(golden):\n    golden('text.txt', 'one\\ntwo\\n')\n"
 
@@ -22,10 +25,14 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def pytest_in(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Runs pytest in the project."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *options]
-    return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+def pytest_in(project: Path, *options: str) -> Ended:
+    """Runs pytest in the project, in a fork of this process: an interpreter of its own would import all that conftest needs."""
+
+    def work() -> int:
+        del sys.modules["conftest"]  # that of this process: the project has a copy
+        return int(pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *options]))
+
+    return run_in_fork(work, project)
 
 
 def test_a_missing_golden_fails_and_accept_writes_it(project: Path):
@@ -107,10 +114,49 @@ def test_the_logger_of_torchs_traces_has_no_handler_of_pytest(project: Path):
     """With such a handler torch prints every graph that it makes. A module may make torch set its logger up again: the next
     module has no handler either.
     """
-    set_up = "import logging\nlog = logging.getLogger('torch.__trace')\n"
+    set_up = "import logging\nlog = logging.getLogger('torch.__trace')\nlog.handlers.clear()  # torch's own\n"
     test = "def test_it():\n    assert log.handlers == []\n    log.propagate = False\n"
     (project / "test_sample.py").write_text(f"{set_up}log.propagate = False\n{test}", encoding="utf-8")
     (project / "test_second.py").write_text(f"{set_up}{test}", encoding="utf-8")
     result = pytest_in(project)
     assert result.returncode == 0, result.stdout
     assert "2 passed" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("worker", "source", "imported"),
+    [
+        ("gw1", pytest.Config.ArgsSource.TESTPATHS, ["package.test_c", "package.test_b", "package.test_a"]),
+        ("gw0", pytest.Config.ArgsSource.TESTPATHS, []),
+        ("gw1", pytest.Config.ArgsSource.ARGS, []),  # a selection of files
+    ],
+)
+def test_every_second_process_imports_the_modules_from_the_end(
+    tmp_path: Path, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch, worker: str, source: object, imported
+):
+    log, package = tmp_path / "log", tmp_path / "package"
+    package.mkdir()
+    log.touch()
+    for name in ("__init__", "test_a", "test_b", "test_c"):
+        text = "" if name == "__init__" else f"print(__name__, file=open({str(log)!r}, 'a'))\n"
+        (package / f"{name}.py").write_text(text + ("raise OSError" if name == "test_b" else ""), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    conftest = pytestconfig.pluginmanager.get_plugin(str(contracts.ROOT / "conftest.py"))
+    assert conftest is not None
+    conftest.import_from_the_end(
+        SimpleNamespace(
+            workerinput={"workerid": worker}, args_source=source, ArgsSource=pytest.Config.ArgsSource,
+            rootpath=tmp_path, getini={"testpaths": ["package"]}.__getitem__,
+        )
+    )  # fmt: skip
+    assert log.read_text(encoding="utf-8").split() == imported
+    for name in [name for name in sys.modules if name.partition(".")[0] == "package"]:
+        del sys.modules[name]
+
+
+@pytest.mark.skipif("HYPOTHESIS_PROFILE" in os.environ, reason="another profile may draw what it likes")
+def test_hypothesis_draws_no_constants_of_loaded_modules():
+    """Examples would depend on which modules are loaded: one draw in twenty is such a constant."""
+    constants = providers.HypothesisProvider(None)._local_constants
+    kinds = ("integer", "float", "bytes", "string")
+    assert [list(constants.set_for_type(kind)) for kind in kinds] == [[], [], [], []]
