@@ -201,6 +201,14 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return compare
 
 
+@pytest.fixture
+def run_forked(tmp_path: Path) -> Callable[[str], object]:
+    """Returns `run_forked(script)`: how the script ends and what it prints, as a main program in a fork of the test process."""
+    from oracle.tests import forked_script  # noqa: PLC0415  optional heavy: it loads torch
+
+    return lambda script: forked_script.run_forked(script, tmp_path)
+
+
 def shown(path: Path, request: pytest.FixtureRequest) -> str:
     """Returns the path as a reader of the message would type it."""
     root = request.config.rootpath

@@ -53,7 +53,9 @@ def run_in_fork(work: Callable[[], int], folder: Path, environment: Mapping[str,
         child = multiprocessing.get_context("fork").Process(target=_run_here, args=(work, folder, environment or {}))
         child.start()
     child.join(300)
-    assert child.exitcode is not None, "the script does not end"
+    if child.exitcode is None:
+        child.kill()
+        raise AssertionError("the script does not end")
     return Ended(child.exitcode, *((folder / name).read_text(encoding="utf-8") for name in _STREAMS))
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
-import json
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import refimpl
 from refimpl.tests.corpus import programs_of
+from refimpl.tests.watched_child import report_of_child
 
 PACKAGE = Path(refimpl.__file__).parent
 DOOR = PACKAGE / "_torch"
@@ -177,25 +177,16 @@ print(json.dumps({"ran": sorted(ran), "new_modules": new, "traced": traced}))
 """
 
 
-def _run_child(*, provoke: bool) -> dict[str, object]:
-    source = CHILD.replace("PROVOKE", str(provoke))
-    child = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, timeout=120, cwd=PACKAGE.parent, check=False
-    )
-    assert child.returncode == 0, child.stderr[-3000:]
-    return json.loads(child.stdout.splitlines()[-1])
-
-
 def test_a_trace_runs_no_forbidden_code_and_loads_no_forbidden_module() -> None:
-    report = _run_child(provoke=False)
+    report = report_of_child(CHILD, provoked_by=None)
     assert report["traced"] == len(programs_of("trace"))
     assert report["ran"] == []
     assert report["new_modules"] == []
 
 
-def test_the_watch_sees_forbidden_code_when_it_runs() -> None:
-    report = _run_child(provoke=True)
-    ran = "\n".join(map(str, report["ran"]))  # pyright: ignore[reportArgumentType]
+def test_the_watch_sees_forbidden_code_when_it_runs(run_forked: Callable[[str], Any]) -> None:
+    report = report_of_child(CHILD, provoked_by=run_forked)
+    ran = "\n".join(map(str, report["ran"]))
     for function in (
         "proxy_tensor.py:proxy_call",
         "_refs/nn/functional/__init__.py:celu",

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from refimpl.tests.watched_child import forbidden_calls
 
 SETUP = """
@@ -45,11 +48,11 @@ if not PROVOKE:
 
 
 def test_an_ahead_of_time_compile_runs_no_forbidden_code() -> None:
-    ran, count = forbidden_calls(SETUP, WATCHED, provoke=False)
+    ran, count = forbidden_calls(SETUP, WATCHED)
     assert (ran, count > 0) == (set(), True)
 
 
-def test_the_watch_sees_torch_when_it_compiles() -> None:
-    ran, _ = forbidden_calls(SETUP, WATCHED, provoke=True)
+def test_the_watch_sees_torch_when_it_compiles(run_forked: Callable[[str], Any]) -> None:
+    ran, _ = forbidden_calls(SETUP, WATCHED, provoked_by=run_forked)
     assert any(line.startswith("_functorch/_aot_autograd/") for line in ran)
     assert any(line.startswith("fx/experimental/proxy_tensor.py") for line in ran)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -253,15 +251,14 @@ def test_a_user_without_a_home_is_no_error(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path, run_forked: Callable[[str], Any]) -> None:
     path = tmp_path / "key.program"
     os.mkfifo(path)
-    code = "import sys; from pathlib import Path; from refimpl.compile_cache import store\n"
-    code += "try:\n    store.read(Path(sys.argv[1]), 'key', 1)\nexcept store.Unusable as error:\n    print(error)"
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    child = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, cwd=Path(__file__).parents[3]
+    code = "from pathlib import Path; from refimpl.compile_cache import store\n"
+    code += (
+        f"try:\n    store.read(Path({str(tmp_path)!r}), 'key', 1)\nexcept store.Unusable as error:\n    print(error)"
     )
+    child = run_forked(code)
     assert child.stdout.strip() == "it is no regular file", child.stderr[-2000:]
 
 

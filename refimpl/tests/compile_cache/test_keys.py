@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -264,20 +262,17 @@ def test_rules_in_the_table_are_part_of_the_key(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.skipif(not hasattr(torch.backends.mkldnn, "fp32_precision"), reason="this torch has no such switch")
-def test_newer_switches_of_precision(tmp_path: Path) -> None:
+def test_newer_switches_of_precision(tmp_path: Path, run_forked: Callable[[str], Any]) -> None:
     """torch refuses to read the older switches while the newer ones say what these cannot."""
     code = (
-        "import sys, torch\n"
+        "import torch\n"
         "from pathlib import Path\n"
         "from refimpl.tests.compile_cache.looking_up import compiled\n"
         "for precision in ('ieee', 'bf16', 'bf16'):\n"
         "    torch.backends.mkldnn.matmul.fp32_precision = precision\n"
-        "    print(compiled(lambda x: (x @ x,), [torch.ones(3, 3)], Path(sys.argv[1]))[1])"
+        f"    print(compiled(lambda x: (x @ x,), [torch.ones(3, 3)], Path({str(tmp_path / 'kept')!r}))[1])"
     )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    child = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=False, cwd=Path(__file__).parents[3]
-    )
+    child = run_forked(code)
     assert child.returncode == 0, child.stderr[-2000:]
     new = "{'miss': 1, 'saved': 1}"
     assert child.stdout.splitlines() == [new, new, "{'hit': 1}"]

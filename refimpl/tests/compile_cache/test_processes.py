@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,20 +60,18 @@ def test_two_writers_leave_whole_files(reports: tuple[Report, Report, Report, Pa
     assert {path.suffix for path in folder.iterdir()} == {".program"}
 
 
-def test_kernels_are_compiled_from_loaded_graphs(tmp_path: Path) -> None:
+def test_kernels_are_compiled_from_loaded_graphs(tmp_path: Path, run_forked: Callable[[str], Any]) -> None:
     """The backend is called with the graphs of the file, in the process that loads them."""
     code = (
-        "import refimpl.tests.compile_cache.child as child, json, sys\n"
+        "import refimpl.tests.compile_cache.child as child, json\n"
         "child.NAMES = child.NAMES[::9]\n"
-        "print(json.dumps(child.report(sys.argv[1], 'triton')))"
+        f"print(json.dumps(child.report({str(tmp_path / 'kept')!r}, 'triton')))"
     )
-    found = []
-    for _ in range(2):
-        child = subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=_ROOT,
-        )  # fmt: skip
-        found.append(_report(child))
+    first = run_forked(code)
+    assert first.returncode == 0, first.stderr[-3000:]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    second = subprocess.Popen([sys.executable, "-c", code], text=True, cwd=_ROOT, **pipes)
+    found = [json.loads(first.stdout.splitlines()[-1]), _report(second)]
     assert found[0]["model static"] == {"miss": 1, "saved": 1}
     assert found[1]["model static"] == {"hit": 1}
     assert found[1]["resized dynamic"] == {"hit": 1}

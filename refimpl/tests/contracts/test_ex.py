@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import doctest
 import inspect
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -507,16 +505,15 @@ def test_a_setting_leaves_assertions_out(strict: bool) -> None:
     assert inner(torch.ones(2), torch.tensor(6))[0].shape == (6,)
 
 
-def test_the_environment_has_that_setting() -> None:
+def test_the_environment_has_that_setting(run_forked: Callable[[str], Any]) -> None:
     """EX-54"""
-    code = "from refimpl.capture.config import config; print(config.do_not_emit_runtime_asserts)"
-    for value, expected in (("1", "True"), ("0", "False")):
-        environment = os.environ | {
-            "TORCH_DYNAMO_DO_NOT_EMIT_RUNTIME_ASSERTS": value,
-            "PYTHONPATH": os.pathsep.join(sys.path),
-        }
-        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-        assert done.stdout.strip() == expected
+    code = (
+        "import importlib, os, refimpl.capture.config as module\n"
+        "for value in '10':\n"
+        "    os.environ['TORCH_DYNAMO_DO_NOT_EMIT_RUNTIME_ASSERTS'] = value\n"
+        "    print(importlib.reload(module).config.do_not_emit_runtime_asserts)"
+    )
+    assert (done := run_forked(code)).stdout.split() == ["True", "False"], done.stderr
 
 
 @MODES

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
 import runpy
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -287,15 +285,18 @@ def test_no_code_of_a_file_of_tensors_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_settings_come_from_the_environment() -> None:
+def test_settings_come_from_the_environment(run_forked: Callable[[str], Any]) -> None:
     """DY-18"""
-    names = ["TORCHDYNAMO_REPRO_AFTER", "TORCHDYNAMO_REPRO_LEVEL", "TORCHDYNAMO_REPRO_FORWARD_ONLY"]
-    code = "from refimpl.capture.config import config as c; print(c.repro_after, c.repro_level, c.repro_forward_only)"
-    for values, expected in ((("dynamo", "4", "1"), "dynamo 4 True"), ((), "None 2 False")):
-        environment = {name: value for name, value in os.environ.items() if name not in names}
-        environment |= dict(zip(names, values, strict=False)) | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-        assert done.stdout.strip() == expected
+    code = (
+        "import importlib, os, refimpl.capture.config as module\n"
+        "names = ['TORCHDYNAMO_REPRO_AFTER', 'TORCHDYNAMO_REPRO_LEVEL', 'TORCHDYNAMO_REPRO_FORWARD_ONLY']\n"
+        "for values in (('dynamo', '4', '1'), ()):\n"
+        "    [os.environ.pop(name, None) for name in names]\n"
+        "    os.environ.update(zip(names, values))\n"
+        "    c = importlib.reload(module).config\n"
+        "    print(c.repro_after, c.repro_level, c.repro_forward_only)"
+    )
+    assert (done := run_forked(code)).stdout.splitlines() == ["dynamo 4 True", "None 2 False"], done.stderr
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "doubled_tan"])

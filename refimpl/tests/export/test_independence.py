@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from refimpl.tests.watched_child import forbidden_calls
 
 SETUP = """
@@ -45,11 +48,11 @@ if not PROVOKE:
 
 
 def test_an_export_runs_no_forbidden_code() -> None:
-    assert forbidden_calls(SETUP, WATCHED, provoke=False) == (set(), 13)
+    assert forbidden_calls(SETUP, WATCHED) == (set(), 13)
 
 
-def test_the_watch_sees_torch_when_it_exports() -> None:
-    ran, count = forbidden_calls(SETUP, WATCHED, provoke=True)
+def test_the_watch_sees_torch_when_it_exports(run_forked: Callable[[str], Any]) -> None:
+    ran, count = forbidden_calls(SETUP, WATCHED, provoked_by=run_forked)
     assert count == 2
     assert any(line.startswith("export/_trace.py") for line in ran)
     assert any(line.startswith("_dynamo/symbolic_convert.py") for line in ran)
