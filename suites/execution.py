@@ -14,8 +14,8 @@ from suites.request import SweepRequest
 
 PRELOAD = ("torch", "oracle.case")
 # Preloaded modules are imported once and shared by all workers, which are forked from one process: a worker that takes the place
-# of one that died would import it again, and these two take as long as torch.
-_COMPILER_PRELOAD = ("torch._dynamo", "torch._functorch.aot_autograd")
+# of one that died would import it again, and these take longer than torch. The first AOT compile with a gradient loads Inductor.
+_COMPILER_PRELOAD = ("torch._dynamo", "torch._functorch.aot_autograd", "torch._inductor.compile_fx")
 _KINDS_WITH_COMPILER = frozenset({"torch_compile", "backend", "compiler", "export"})
 
 
