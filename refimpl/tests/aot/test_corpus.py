@@ -36,7 +36,7 @@ def _eager(name: str, requires_grad: bool, writes: bool, calls: int = 1) -> Seen
     return observe(program.build(), lambda: program.make(requires_grad), writes=writes, calls=calls)
 
 
-CASES = fractional(one for program in programs_of("aot") for one in _cases(program))
+CASES = fractional((one for program in programs_of("aot") for one in _cases(program)), step=3)
 
 
 @pytest.mark.parametrize(("program", "way", "requires_grad"), CASES)
@@ -47,6 +47,12 @@ def test_program_agrees_with_eager(program: Program, way: str, requires_grad: bo
         for writes in (False, True):
             actual = observe(compiled, lambda: program.make(requires_grad), writes=writes)
             assert_same_or_more(_eager(program.name, requires_grad, writes), actual, what="written: " if writes else "")
+
+
+def test_every_program_and_every_way_has_a_quick_case() -> None:
+    quick = [row.values for row in CASES if "slow" not in [mark.name for mark in row.marks]]
+    assert {values[0].name for values in quick} == {program.name for program in programs_of("aot")}
+    assert {values[1:] for values in quick} == {row.values[1:] for row in CASES}
 
 
 @pytest.mark.parametrize("program", [program for program in programs_of("aot") if program.calls_again], ids=str)

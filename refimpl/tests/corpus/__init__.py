@@ -30,8 +30,8 @@ def case(program: Program, way: str, *values: Any, name: str = "") -> Any:
     return pytest.param(program, short, *values, id="-".join([program.name, name or short]))
 
 
-def fractional(rows: Iterable[Any]) -> list[Any]:
-    """Rows of parameters, the program first: every second way of a program is slow, the odd ones and the even ones by turns.
+def fractional(rows: Iterable[Any], step: int = 2) -> list[Any]:
+    """Rows of parameters, the program first: one way in `step` of a program is quick, of the next program the ways after these.
 
     So each program is run in some ways and each way runs many programs. A program that some way refuses is run in all.
     `make check` runs everything.
@@ -42,7 +42,7 @@ def fractional(rows: Iterable[Any]) -> list[Any]:
         programs.setdefault(row.values[0].name, []).append(row)
     return [
         row
-        if len(ways) == 1 or row.values[0].refused or (turn + i) % 2 == 0
+        if row.values[0].refused or i % step == turn % min(step, len(ways))
         else pytest.param(*row.values, id=row.id, marks=pytest.mark.slow)
         for turn, ways in enumerate(programs.values())
         for i, row in enumerate(ways)
