@@ -16,8 +16,8 @@ _CHILD = "refimpl.tests.compile_cache.child"
 Report = dict[str, dict[str, int]]
 
 
-def _start(folder: Path, backend: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", _CHILD, str(folder), backend]
+def _start(*words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=_ROOT)
 
 
@@ -31,9 +31,10 @@ def _report(child: subprocess.Popen[str]) -> Report:
 def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Report, Report, Path]:
     """Reports of two processes that write to one folder at the same time and of a later process, and the folder."""
     folder = tmp_path_factory.mktemp("cache")
-    together = [_start(folder, "aot_eager") for _ in range(2)]
+    words = ("-m", _CHILD, str(folder), "aot_eager")
+    together = [_start(*words) for _ in range(2)]
     first, second = map(_report, together)
-    return first, second, _report(_start(folder, "aot_eager")), folder
+    return first, second, _report(_start(*words)), folder
 
 
 def test_a_later_process_loads_all_that_an_earlier_one_kept(reports: tuple[Report, Report, Report, Path]) -> None:
@@ -69,9 +70,7 @@ def test_kernels_are_compiled_from_loaded_graphs(tmp_path: Path, run_forked: Cal
     )
     first = run_forked(code)
     assert first.returncode == 0, first.stderr[-3000:]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    second = subprocess.Popen([sys.executable, "-c", code], text=True, cwd=_ROOT, **pipes)
-    found = [json.loads(first.stdout.splitlines()[-1]), _report(second)]
+    found = [json.loads(first.stdout.splitlines()[-1]), _report(_start("-c", code))]
     assert found[0]["model static"] == {"miss": 1, "saved": 1}
     assert found[1]["model static"] == {"hit": 1}
     assert found[1]["resized dynamic"] == {"hit": 1}
