@@ -6,6 +6,7 @@ subject.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -224,7 +225,7 @@ class EagerState:
             progress("noise")
             instance = self.instance()
             around_call = functools.partial(RoundingNoise, 0, scale=0.0)
-            self.still = self._timed(lambda: observe(instance, around_call=around_call, like=self.first))
+            self.still = self._timed(lambda: self._further(instance, around_call))
             _restored(before)
         return self.still
 
@@ -233,7 +234,7 @@ class EagerState:
         if name not in self.other_kernels:
             progress("other kernels")
             instance = self.instance()
-            self.other_kernels[name] = self._timed(lambda: observe(instance, around_call=OTHERS[name], like=self.first))
+            self.other_kernels[name] = self._timed(lambda: self._further(instance, OTHERS[name]))
             _restored(before)
         return self.other_kernels[name]
 
@@ -242,7 +243,7 @@ class EagerState:
         for seed in range(count):
             instance = self.instance()
             around_call = functools.partial(RoundingNoise, seed, scale=scale)
-            run = self._timed(functools.partial(observe, instance, around_call=around_call, like=self.first))
+            run = self._timed(functools.partial(self._further, instance, around_call))
             runs.append(run)
             _restored(before)
             if isinstance(run, Raised) and isinstance(
@@ -251,6 +252,12 @@ class EagerState:
                 scale = max(1.0, scale / 2)
             if time.monotonic() - started > NOISE_BUDGET_S and len(runs) >= NOISE_RUNS:
                 return
+
+    def _further(
+        self, instance: Instance, around_call: Callable[[], contextlib.AbstractContextManager[Any]]
+    ) -> Outcome:
+        """Eager under a dispatch mode. The judge asks only for its leaves."""
+        return observe(instance, around_call=around_call, like=self.first, watches_results=False)
 
     def _timed(self, run: Callable[[], _Ran]) -> _Ran:
         outcome = run()
@@ -353,7 +360,13 @@ def observe_widened(instance: Instance) -> Outcome | None:
             widen_module(target)
         except CannotWiden:
             return None
-    outcome = observe(instance, prepare_inputs=prepare_inputs, around_call=around_call, leaves_out=unknown.__contains__)
+    outcome = observe(
+        instance,
+        prepare_inputs=prepare_inputs,
+        around_call=around_call,
+        leaves_out=unknown.__contains__,
+        watches_results=False,
+    )
     return None if any(mode.meaning_changed for mode in modes) else outcome
 
 

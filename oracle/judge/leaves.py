@@ -24,6 +24,7 @@ from oracle.judge.tolerance import PYTHON_NUMBER, TABLE
 from oracle.judge.trust import TrustedRuns
 from oracle.judge.values import GivenRuns, ValueReport, compare_values
 from oracle.observe.outcome import Leaf
+from oracle.observe.shelf import drop_pages
 from oracle.program import ComparePolicy
 from oracle.verdict import Status
 
@@ -179,6 +180,7 @@ def compare_pair(pair: LeafPair, *, runs: LeavesOfRuns, builder: FindingsBuilder
         if report.is_right and report.max_ulp:
             is_right &= _has_honest_errors(pair, suffix, eager, subject, trusted, builder)
         _explain_distrust(pair, suffix, trusted, builder)
+    drop_pages()
     builder.count(tensors=1)
     return is_right
 

@@ -55,6 +55,7 @@ def observe(
     seed_offset: int = 0,
     leaves_out: Callable[[torch.Tensor], bool] | None = None,
     like: Outcome | None = None,
+    watches_results: bool = True,
 ) -> Outcome:
     """Run the whole call plan of a fresh instance.
 
@@ -62,10 +63,10 @@ def observe(
     arguments (to widen them). `around_call` is a context for the call and its backward. `seed_offset` is added to the seed of
     every call, and to the seeds that the program itself passes to `torch.manual_seed`. Tensors for which `leaves_out` is true
     are not recorded. Large tensors with the bits that an earlier run `like`, or the call before, had in the same place share
-    its copy.
+    its copy. Without `watches_results`, results of a call are not held during later calls, and so not found to be overwritten.
     """
     copies = Copies(calls_of(like))
-    run = _Run(instance, prepare_inputs, around_call, seed_offset, leaves_out, copies)
+    run = _Run(instance, prepare_inputs, around_call, seed_offset, leaves_out, copies, watches_results)
     try:
         called = compile_target(instance.target) if compile_target is not None else instance.target
         for number, plan in enumerate(instance.program.calls):
@@ -105,6 +106,7 @@ class _Run:
     seed_offset: int
     leaves_out: Callable[[torch.Tensor], bool] | None
     copies: Copies
+    watches_results: bool
     number: int = 0
     phase: str = "compile"
     observed: CallObservation = field(init=False)  # of the last call
@@ -184,7 +186,7 @@ class _Run:
 
     def _keep(self, found: list[RawLeaf], seen: tuple[Leaf, ...]) -> None:
         """Keep results of every call but the last, to see whether later calls overwrite them."""
-        if self.number < len(self.instance.program.calls) - 1:
+        if self.watches_results and self.number < len(self.instance.program.calls) - 1:
             self.kept += _kept(found, seen, self.number)
 
 

@@ -1,8 +1,8 @@
 """Copies of observed tensors. A large tensor with bits that were seen in the same place before shares that copy.
 
 The parameters of a model are the same after each call, and in each run, and most gradients of a compiled model are eager's bit
-by bit. With one copy of each, a check of a model with 25 million parameters holds a third of the memory less, and equal tensors
-need not be compared again: they are one object.
+by bit. With one copy of each, equal tensors need not be compared again: they are one object. Copies that are not shared are on
+disk if they are large (`oracle.observe.shelf`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from oracle.observe.outcome import CallObservation
+from oracle.observe.shelf import Shelf, drop_pages
 from oracle.program.clone import has_plain_storage
 
 _FEWEST = 1 << 14  # elements of a tensor below which a copy costs less than a comparison
@@ -33,6 +34,7 @@ class Copies:
             if _is_shareable(leaf.value)
         }
         self._last: dict[tuple[str, str], torch.Tensor] = {}
+        self._shelf = Shelf()
 
     def of(self, value: Any, call: int, section: str, path: str) -> Any:
         """A detached copy of a tensor, which nobody may change; any other value as it is."""
@@ -46,7 +48,7 @@ class Copies:
                 if known is not None and _has_equal_bits(tensor, known):
                     self._last[section, path] = known
                     return known
-            self._last[section, path] = copied = tensor.clone()
+            self._last[section, path] = copied = self._shelf.copy(tensor)
             return copied
 
 
@@ -73,4 +75,6 @@ def _has_equal_bits(tensor: torch.Tensor, known: torch.Tensor) -> bool:
         return False
     bits = _BITS[tensor.element_size()]
     flat = (one.as_strided((one.numel(),), (1,), one.storage_offset()).view(bits) for one in (tensor, known))
-    return torch.equal(*flat)
+    is_equal = torch.equal(*flat)
+    drop_pages()
+    return is_equal

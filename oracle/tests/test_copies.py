@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import torch
 
 from oracle.observe.copies import Copies
 from oracle.observe.outcome import AliasGraph, CallObservation, Leaf
+from oracle.observe.shelf import Shelf, drop_pages
+from oracle.program.clone import bytes_of
 
 LARGE = torch.arange(1 << 14, dtype=torch.float32).reshape(128, 128)
 EMPTY = CallObservation(
@@ -100,3 +103,57 @@ def test_a_parameter_is_copied_without_its_history() -> None:
     assert copied is LARGE
     assert type(copied) is torch.Tensor
     assert not copied.requires_grad
+
+
+def file_at(address: int) -> bool:
+    """Whether the process has mapped a file at this address."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, _, _, _, inode, *_ = line.split()
+        low, high = (int(text, 16) for text in addresses.split("-"))
+        if low <= address < high:
+            return inode != "0"
+    return False
+
+
+def is_in_file(tensor: torch.Tensor) -> bool:
+    return file_at(tensor.data_ptr())
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_a_large_copy_is_in_a_file_if_there_is_room(has_room: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = [
+        torch.randn(700, 500).t(),
+        torch.randn(1 << 19).to(torch.float8_e4m3fn).repeat(3),
+        torch.randn(5_000_000),  # more than a file for several tensors holds
+        torch.randn(1 << 18),
+    ]
+    if not has_room:
+        monkeypatch.setattr("oracle.observe.shelf.os.pwrite", _no_room)
+    shelf = Shelf()
+    copies = [shelf.copy(tensor) for tensor in tensors]
+    before = [tensor.clone() for tensor in tensors]
+    for tensor in tensors:
+        tensor.zero_()
+    drop_pages()
+    for copied, held in zip(copies, before, strict=True):
+        assert copied.stride() == held.stride()
+        assert copied.dtype == held.dtype
+        assert torch.equal(bytes_of(copied), bytes_of(held))
+        assert is_in_file(copied) is has_room
+
+
+def _no_room(*_: object) -> int:
+    raise OSError(28, "No space left on device")
+
+
+def test_the_file_of_a_copy_ends_with_its_last_tensor() -> None:
+    copied = Shelf().copy(torch.randn(1 << 18))
+    view = copied[5:]
+    held = view.clone()
+    at = copied.data_ptr()
+    del copied
+    drop_pages()
+    assert torch.equal(view, held)
+    assert file_at(at)
+    del view
+    assert not file_at(at)
