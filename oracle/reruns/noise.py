@@ -48,6 +48,7 @@ _DISTANCE = "_cdist_forward"
 _MADE_UNINITIALIZED = ("empty", "new_empty")  # prefixes of operators that return uninitialized memory
 _CORNER = 4  # elements along each dimension that are looked at before all are
 _FREE_TERMS = 16  # a sum of so few terms is within one epsilon in any order
+_LARGE = 1 << 20  # elements of a tensor whose noise is taken from a table
 _ERRORS = 4.0  # an error of the kernel that is larger than an epsilon is multiplied by this to perturb the result
 
 
@@ -97,6 +98,7 @@ class RoundingNoise(TorchDispatchMode):
         self._flips_zeros = False  # whether the signs of zeros in its results are random
         self._parts_largest = False  # whether its largest arguments are moved apart from each other
         self._generators: dict[torch.device, torch.Generator] = {}
+        self._tables: dict[tuple[torch.device, torch.dtype], torch.Tensor] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -216,9 +218,14 @@ class RoundingNoise(TorchDispatchMode):
         Under even seeds, elements that are no larger than that become 0.
         """
         shifted = torch.empty_like(out)
+        is_large = out.numel() >= _LARGE
         for here, before, found, its_error in in_chunks(shifted, moved, out, error):
             unit = _ERRORS * its_error
-            here.uniform_(-1.0, 1.0, generator=self._generator(out.device)).mul_(unit).add_(before)
+            if is_large and here.dim() == 1:
+                drawn, sign = self._from_table(here)
+                torch.addcmul(before, unit, drawn, value=sign, out=here)
+            else:
+                here.uniform_(-1.0, 1.0, generator=self._generator(out.device)).mul_(unit).add_(before)
             if self.seed % 2 == 0:
                 here.masked_fill_(found.abs() <= unit, 0.0)
             is_closed = found.isfinite().logical_and_(unit > 0).logical_not_()
@@ -351,9 +358,14 @@ class RoundingNoise(TorchDispatchMode):
         shift = torch.empty_like(wide)
         is_ordinary = unit < 0.5 and largest_magnitude(wide) < limit / (1.0 + 2.0 * unit)  # there is no NaN either
         if is_ordinary and not (self._flips_zeros and bool((wide == 0).any())):
+            is_large = wide.numel() >= _LARGE
             for given, moved in in_chunks(wide, shift):
-                moved.uniform_(-1.0, 1.0, generator=self._generator(tensor.device)).mul_(unit)
-                torch.addcmul(given, given, moved, out=moved)
+                if is_large and given.dim() == 1:
+                    drawn, sign = self._from_table(given)
+                    torch.addcmul(given, given, drawn, value=sign * unit, out=moved)
+                else:
+                    moved.uniform_(-1.0, 1.0, generator=self._generator(tensor.device)).mul_(unit)
+                    torch.addcmul(given, given, moved, out=moved)
                 torch.copysign(moved, given, out=moved)  # -0.0 + 0.0 is 0.0
             return shift.to(tensor.dtype)
         shift.uniform_(-1.0, 1.0, generator=self._generator(tensor.device)).mul_(unit)
@@ -366,6 +378,23 @@ class RoundingNoise(TorchDispatchMode):
         if self._flips_zeros:
             moved = torch.where(wide == 0, torch.copysign(torch.zeros_like(wide), shift), moved)
         return self._with_signs_of_nan(moved, wide, shift).to(tensor.dtype)
+
+    def _from_table(self, chunk: torch.Tensor) -> tuple[torch.Tensor, float]:
+        """Numbers between -1 and 1 for a chunk of a large tensor, and the sign to multiply them by.
+
+        A million numbers are drawn once, and each chunk gets a random part of them and a random sign. Because of the sign,
+        numbers of two chunks are uncorrelated though the parts overlap, so a sum over all chunks moves as far as if each
+        number had been drawn.
+        """
+        key = chunk.device, chunk.dtype
+        generator = self._generator(chunk.device)
+        if key not in self._tables:
+            self._tables[key] = torch.empty(_LARGE, dtype=chunk.dtype, device=chunk.device)
+            self._tables[key].uniform_(-1.0, 1.0, generator=generator)
+        room = _LARGE - chunk.numel() + 1
+        place = int(torch.randint(2 * room, (), generator=generator, device=chunk.device))
+        start = place // 2
+        return self._tables[key][start : start + chunk.numel()], 1.0 if place % 2 else -1.0
 
     def _generator(self, device: torch.device) -> torch.Generator:
         if device not in self._generators:

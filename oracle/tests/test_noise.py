@@ -633,6 +633,31 @@ def test_shortcuts_for_large_tensors_give_the_same_noise(
     assert [torch.equal(*pair) for pair in zip(expected, runs(), strict=True)] == [True] * 12
 
 
+def test_noise_of_a_large_tensor_is_as_independent_as_that_of_small_ones() -> None:
+    x = 1.0 + torch.rand(1 << 21, generator=torch.Generator().manual_seed(0))
+
+    def in_units(seed: int) -> torch.Tensor:
+        found = noisy(lambda: x.sqrt(), seed).double() - x.double().sqrt()
+        return found / torch.finfo(torch.float32).eps
+
+    runs = torch.stack([in_units(seed) for seed in range(24)])
+    runs -= runs.mean(0)  # of the kernel's own error
+    typical = runs.square().mean(1).sqrt()
+    assert bool(((typical > 0.5) & (typical < 2.0)).all())
+    # A sum over all elements, of the same numbers or of alternating ones, moves as far as one of independent numbers.
+    signs = torch.ones(1 << 21, dtype=torch.float64)
+    signs[1::2] = -1.0
+    for factors in (torch.ones_like(signs), signs, torch.linspace(0, 1, signs.numel(), dtype=torch.float64)):
+        sums = runs @ factors
+        expected = float(typical.mean() * factors.square().sum().sqrt())
+        assert 0.5 * expected < float(sums.square().mean().sqrt()) < 1.6 * expected
+    assert abs(float((runs[0] * runs[1]).mean())) < 0.1 * float(typical.mean() ** 2)
+    # Parts of the tensor do not repeat each other.
+    for apart in (1, 1 << 16, 1 << 20):
+        both = (runs[:, :-apart] * runs[:, apart:]).mean() / typical.square().mean()
+        assert abs(float(both)) < 0.05
+
+
 @torch.library.custom_op("torch_oracle_test_noise::writes_unsaid", mutates_args=())
 def writes_unsaid(x: torch.Tensor) -> torch.Tensor:
     y = x.sin().sum(0)
