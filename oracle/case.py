@@ -25,6 +25,7 @@ from oracle.isolate.forked import in_child
 from oracle.judge import Evidence, Promises, Runs, judge
 from oracle.judge.later_calls import plan_taken, refusal_of_double_backward, up_to, up_to_gradients
 from oracle.judge.outside import judge_outside
+from oracle.leaks import leak_text, may_leak, with_more_calls
 from oracle.observe import observe
 from oracle.observe.outcome import Leaf, Outcome, Raised, Returned
 from oracle.observe.peer import observe_in_second_process
@@ -405,6 +406,8 @@ def judge_subject(
     verdict = decided or case.verdict(seen, counters.graphs)
     if leaked:
         verdict = _with_leak(verdict, leaked)
+    elif not verdict.status.is_finding and (leak := case.leak(seen)) is not None:
+        verdict = dataclasses.replace(verdict, status=Status.FAIL_STATE, symptom=leak)
     measurements = Measurements(
         bare_s=_bare_seconds(seen) + case.compile_seconds + eager.seconds - seconds_before,
         graphs=counters.graphs,
@@ -528,6 +531,17 @@ class _SubjectCase:
         if self._owed is not None:
             explained = (f"calls from {self._owed} on: {_NO_GUARDS}", *explained)
         return dataclasses.replace(verdict, explained=(*verdict.explained, *explained))
+
+    def leak(self, seen: Outcome) -> str | None:
+        """The symptom of a subject that keeps memory of every call; None if it does not, or keeps what eager keeps."""
+        if self._subject.spec.kind == "eager" or not may_leak(self._eager.first, seen):
+            return None
+        instance, own = with_more_calls(self._instance()), with_more_calls(self._eager.instance())
+        if instance is None or own is None:
+            return None
+        text = leak_text(observe(own.with_calls(instance.program.calls)), self._observed(instance, {}))
+        _restored(self._before)
+        return text
 
     def _with_eager_stream(self) -> Outcome | None:
         """A run with eager's random numbers, if the subject has a configuration for that."""

@@ -118,6 +118,8 @@ def normalised(text: str) -> str:
 
 def _kind(verdict: Verdict) -> str:
     text = _CALL.sub("", verdict.symptom)
+    if text.startswith("leak: "):
+        return "leak"
     match verdict.status:
         case Status.CRASH:
             found = _HOW.search(text)

@@ -127,6 +127,30 @@ def generator_is_advanced(gm: Any, example_inputs: Any) -> Any:
     return call
 
 
+_KEPT: list[Any] = []
+
+
+@_mutant(
+    "graphs with a softmax keep the results of every call",
+    "some",
+    _of("torch.softmax(x, 0)", "torch.ones(3)"),
+    _of("x + 1", "torch.ones(3)"),
+    statuses=("fail_state",),
+    calls=3,
+)
+def results_are_kept(gm: Any, example_inputs: Any) -> Any:
+    """Graphs with a softmax keep the results of every call, so that memory grows."""
+    if not any("softmax" in str(node.target) for node in gm.graph.nodes):
+        return gm.forward
+
+    def call(*args: Any) -> Any:
+        result = gm(*args)
+        _KEPT.append(result)
+        return result
+
+    return call
+
+
 def _embedding(op: Any, weight: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
     return op(weight, indices.clamp(0, weight.shape[0] - 1), *args, **kwargs)
 

@@ -21,6 +21,7 @@ import torch
 from oracle.hygiene import rng_digest, seed_everything
 from oracle.observe.copies import Copies
 from oracle.observe.flatten import RawLeaf, flatten
+from oracle.observe.memory import CallMemory, storage_key
 from oracle.observe.outcome import (
     BEFORE_BACKWARD,
     AliasGraph,
@@ -70,6 +71,8 @@ def observe(
     try:
         called = compile_target(instance.target) if compile_target is not None else instance.target
         for number, plan in enumerate(instance.program.calls):
+            if not watches_results:
+                leaves = None  # of the call before: its results and saved tensors need not outlive it
             leaves = run.call(called, number, plan)
             if plan.backward:
                 run.backward(leaves, number, plan)
@@ -85,7 +88,8 @@ def observe(
     if len(run.done) > 1:
         overwritten = tuple(path for path, tensor, held in run.kept if not _still_holds(tensor, held))
         run.done[-1] = replace(run.done[-1], aliases=replace(run.done[-1].aliases, overwritten=overwritten))
-    return Returned(calls=tuple(run.done))
+    leaves, run.kept = None, []
+    return Returned(calls=tuple(run.done), memory=run.memory.now(len(run.done)) if watches_results else ())
 
 
 @dataclass(slots=True)
@@ -109,6 +113,7 @@ class _Run:
     watches_results: bool
     number: int = 0
     phase: str = "compile"
+    memory: CallMemory = field(default_factory=CallMemory)
     observed: CallObservation = field(init=False)  # of the last call
     done: list[CallObservation] = field(default_factory=list)
     # results that the caller still holds, which later calls must not overwrite: path, tensor, copy
@@ -142,6 +147,9 @@ class _Run:
             for section, found in (("outputs", outputs), ("inputs_after", after_inputs), ("module_state", state))
         )
         aliases = _alias_graph([*named_inputs, *outputs, *state])
+        if self.watches_results:
+            self.memory.leave_out(state)
+            self.memory.note(number, [*named_inputs, *after_inputs, *outputs])
         if self.leaves_out is None:
             self._keep(outputs, seen_outputs)
         self.observed = CallObservation(
@@ -173,6 +181,8 @@ class _Run:
             seconds = time.perf_counter() - started
         gradients = self._seen("gradients", found)
         self._keep(found, gradients)
+        if self.watches_results:
+            self.memory.note(number, found)
         self.observed = replace(
             self.observed,
             gradients=gradients,
@@ -312,17 +322,6 @@ def _data_leaves(value: Any, path: str) -> Iterator[RawLeaf]:
         yield from (leaf for leaf in leaves if not leaf.is_opaque)
 
 
-def _storage_key(tensor: torch.Tensor) -> int | None:
-    """Identity of a tensor's storage; None if it is empty or the tensor has none."""
-    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_mkldnn:
-        return None
-    try:
-        storage = tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError):  # wrapper subclasses have no storage
-        return None
-    return storage._cdata if storage.nbytes() else None
-
-
 def _alias_graph(leaves: Iterable[RawLeaf]) -> AliasGraph:
     storages: dict[int, list[str]] = {}
     objects: dict[int, list[str]] = {}
@@ -330,7 +329,7 @@ def _alias_graph(leaves: Iterable[RawLeaf]) -> AliasGraph:
         if not isinstance(leaf.value, torch.Tensor):
             continue
         objects.setdefault(id(leaf.value), []).append(leaf.path)
-        key = _storage_key(leaf.value)
+        key = storage_key(leaf.value)
         if key is not None:
             storages.setdefault(key, []).append(leaf.path)
     return AliasGraph(storages=_groups(storages.values()), objects=_groups(objects.values()))
@@ -430,7 +429,7 @@ def _kept(
     """Results whose memory a later call may reuse, with their copies."""
     for result, copied in zip(results, copies, strict=False):
         tensor = result.value
-        if isinstance(tensor, torch.Tensor) and _storage_key(tensor) is not None and not tensor.is_quantized:
+        if isinstance(tensor, torch.Tensor) and storage_key(tensor) is not None and not tensor.is_quantized:
             yield f"{result.path} of call {call}", tensor.detach(), copied.value
 
 

@@ -91,11 +91,21 @@ class CallObservation:
         return after_call or after_backward
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InMemory:
+    """Memory of an argument, a result or a gradient after the plan, when the caller has dropped all of them."""
+
+    call: int
+    path: str
+    is_alive: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Returned:
     """Every call of the plan returned."""
 
     calls: tuple[CallObservation, ...]
+    memory: tuple[InMemory, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -28,7 +29,7 @@ from oracle.tests.battery.arithmetic import (
     sum_rules,
     wider_dtype,
 )
-from oracle.tests.battery.entries import Entry, Target, Wrap, dtype_name
+from oracle.tests.battery.entries import Entry, LiveCase, Target, Wrap, dtype_name
 from oracle.tests.battery.programs import (
     ARITHMETIC,
     CANCELLING,
@@ -42,7 +43,7 @@ from oracle.tests.battery.programs import (
     program_of,
 )
 from oracle.tests.battery.random_streams import own_stream
-from oracle.tests.battery.wrong import SIZES
+from oracle.tests.battery.wrong import LIVE, SIZES, live_inputs
 
 Mode = Callable[[], AbstractContextManager[Any]]
 aten = torch.ops.aten
@@ -243,7 +244,33 @@ def _in_every_mode(template: Template, dtype: torch.dtype, size: int) -> Iterato
         yield _entry("wider", "whole_program", template, wholly_wide, dtype, size)
 
 
+def keeps_last_calls(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+    """A compiler that keeps the tensors of the first call and of the last three, and no more."""
+    first: list[Any] = []
+    last: deque[Any] = deque(maxlen=3)
+
+    def run(*args: Any) -> Any:
+        results = gm.forward(*args)
+        last.append((args, results))
+        first[:] = first or [example_inputs, args, results]
+        return results
+
+    return run
+
+
+def caches() -> Iterator[Entry]:
+    """What a compiler keeps of a few calls is no leak, asked of `oracle.check` as a user would."""
+    for dtype in FLOATS:
+        for program, function in LIVE.items():
+            inputs = functools.partial(live_inputs, dtype, True)
+            yield Entry(
+                kind="cache", name=keeps_last_calls.__name__, program=program, dtype=dtype, size=256, is_wrong=False,
+                case=LiveCase(function=function, inputs=inputs, backend=keeps_last_calls),
+            )  # fmt: skip
+
+
 def right_entries() -> Iterator[Entry]:
+    yield from caches()
     for template in (*ARITHMETIC, *CANCELLING, *JUMPING, *TO_FLOAT8):
         for dtype in template.dtypes:
             yield from _in_every_mode(template, dtype, template.size)

@@ -269,6 +269,17 @@ def no_second_derivative(gm: torch.fx.GraphModule, example_inputs: list[Any]) ->
     return lambda *args: _Once.apply(gm, *args)
 
 
+def keeps_every_result(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+    kept: list[Any] = []
+
+    def run(*args: Any) -> Any:
+        results = gm.forward(*args)
+        kept.append([x.detach() for x in results if isinstance(x, Tensor)])
+        return results
+
+    return run
+
+
 LIVE: dict[str, Callable[..., Any]] = {
     "mul": lambda a, b: a * b.sigmoid(),
     "matmul": lambda a, b: (a.reshape(-1, 16) @ b.reshape(16, -1)).tanh(),
@@ -284,18 +295,19 @@ def memory() -> Iterator[Entry]:
         first_gradient_again: True,
         error_on_the_third_call: False,
         no_second_derivative: True,
+        keeps_every_result: False,
     }
     for dtype in FLOATS:
         for program, function in LIVE.items():
             for backend, backward in backends.items():
-                inputs = functools.partial(_live_inputs, dtype, backward)
+                inputs = functools.partial(live_inputs, dtype, backward)
                 yield Entry(
                     kind="memory", name=backend.__name__, program=program, dtype=dtype, size=256, is_wrong=True,
                     case=LiveCase(function=function, inputs=inputs, backend=backend),
                 )  # fmt: skip
 
 
-def _live_inputs(dtype: torch.dtype, backward: bool) -> list[Tensor]:
+def live_inputs(dtype: torch.dtype, backward: bool) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
     return [
         torch.randn(256, generator=generator, dtype=torch.float64).to(dtype).requires_grad_(backward) for _ in range(2)
