@@ -179,6 +179,8 @@ class _Trial:
         self.undeclared: frozenset[int] = frozenset()
         self.literal = _rounded
         self.watches_writes = True  # finds arguments that the kernel changes although its schema does not say so
+        # Of a large call: the first stand-ins and the results on them, which the count of terms needs again.
+        self.tried: tuple[list[Tensor], list[Tensor] | None] | None = None
         self.is_large = sum(leaves[at].numel() for at in self.floats) > _LARGE
 
     def facts(self) -> KernelFacts:
@@ -314,6 +316,8 @@ class _Trial:
         exact: list[bool] | None = None
         for number, numbers in enumerate(self._draws()):
             narrow, wide = self._both(numbers)
+            if self.is_large and number == 0:
+                self.tried = numbers, narrow
             if narrow is None or wide is None or len(narrow) != len(wide):
                 continue
             if any(result.numel() and not bool(result.isfinite().any()) for result in narrow):
@@ -448,8 +452,11 @@ class _Trial:
 
         For sums it is at least the largest such number, which is the sum of operands that are all 1.
         """
-        numbers = self._numbers(0)
-        plain, most = self._run(numbers), 1.0
+        if self.tried is None:
+            numbers = self._numbers(0)
+            self.tried = numbers, self._run(numbers)
+        numbers, plain = self.tried
+        most = 1.0
         if plain is None:
             return most
         for at, number in enumerate(numbers):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from oracle.reruns import kernel_facts
 from oracle.reruns.kernel_facts import KernelFacts, facts_of, own_errors
 
 aten = torch.ops.aten
@@ -240,3 +241,26 @@ def test_the_error_of_a_kernel_is_found_where_it_is_more_than_an_epsilon() -> No
     assert small is not None
     assert 0 < small[0] < 2e-7
     assert ordinary is None
+
+
+@pytest.mark.parametrize(
+    ("func", "args", "terms"),
+    [
+        (aten.mm.default, (X, X[:, :2]), 6.0),
+        (aten.sum.default, (X,), 36.0),
+        (aten._softmax.default, (X, 1, False), 6.0),
+    ],
+)
+def test_of_a_large_call_the_first_trial_serves_twice(
+    func: Any, args: tuple[Any, ...], terms: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[Any] = []
+    run = kernel_facts._Trial._run
+    monkeypatch.setattr(kernel_facts, "_FACTS", {})
+    monkeypatch.setattr(kernel_facts._Trial, "_run", lambda trial, *given: runs.append(given) or run(trial, *given))
+    monkeypatch.setattr(kernel_facts, "_LARGE", 1)
+    facts = of(func, *args)
+    first = runs[0][0]
+    assert sum(all(map(torch.equal, given[0], first)) for given in runs) == 2  # in its dtype and in float64
+    assert not any(facts.exact)
+    assert facts.terms >= terms / 2
