@@ -24,7 +24,7 @@ class Status(str, Enum):
     FAIL_ALIAS = "fail_alias"
     FAIL_STRIDE = "fail_stride"
     FAIL_METADATA = "fail_metadata"
-    FAIL_STATE = "fail_state"  # wrong module state, or changed process state
+    FAIL_STATE = "fail_state"  # wrong module state, changed process state, or a leak
     FAIL_RNG = "fail_rng"
     FAIL_GUARD = "fail_guard"  # right on the first call, wrong on a later one
     FAIL_EXCEPTION = "fail_exception"  # eager raises X; the subject returns, or raises Y

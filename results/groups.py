@@ -381,7 +381,7 @@ _MEANINGS: Final = {
     Status.FAIL_GRAD: "wrong gradients",
     Status.FAIL_MUTATION: "arguments are not changed as eager changes them",
     Status.FAIL_ALIAS: "results share memory and eager's do not, or the reverse",
-    Status.FAIL_STATE: "the state of a module or of the process is not as eager leaves it",
+    Status.FAIL_STATE: "the state of a module or of the process is not as eager leaves it, or memory of every call is kept",
     Status.FAIL_RNG: "the random generator is not as eager leaves it",
     Status.FAIL_GUARD: "right on the first call, wrong on a later one",
     Status.FAIL_EXCEPTION: "eager raises, the subject returns or raises another error",
