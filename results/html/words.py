@@ -18,7 +18,7 @@ STATUS_SENTENCES: Final[dict[str, str]] = {
     Status.FAIL_ALIAS.value: "Results share memory where eager's do not, or the reverse.",
     Status.FAIL_STRIDE.value: "The values are right, the strides are not eager's.",
     Status.FAIL_METADATA.value: "A dtype, a shape, requires_grad or another property is not eager's.",
-    Status.FAIL_STATE.value: "The state of a module or of the process is not as eager leaves it, or memory of every call is kept.",
+    Status.FAIL_STATE.value: "The state of a module or of the process is not eager's, or memory of every call is kept.",
     Status.FAIL_RNG.value: "The random generator is not as eager leaves it.",
     Status.FAIL_GUARD.value: "The first call is right, a later call is wrong: a guard is missing or too weak.",
     Status.FAIL_EXCEPTION.value: "Eager raises; the subject returns, or raises another error.",
