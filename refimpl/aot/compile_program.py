@@ -87,6 +87,9 @@ def partition(program: FunctionalProgram, config: AOTConfig) -> PartitionedProgr
     if not analysis.differentiable and config.keep_inference_input_mutations and program.traced.layout is None:
         graph_module, analysis = with_mutations_in_graph(graph_module, analysis, program.slot_placeholders())
     unlift_tokens(graph_module, first_outputs=len(thread_tokens(graph_module, program.traced.fake_mode).forward))
+    output = graph_module.graph.output_node()
+    output.args = (tuple(output.args[0]),)  # as the graphs of a partition, and as torch gives them to a compiler
+    graph_module.recompile()
     return PartitionedProgram(program=program, analysis=analysis, forward=graph_module)
 
 

@@ -51,7 +51,9 @@ def with_mutations_in_graph(
             copies[node] = graph.node_copy(node, copies.__getitem__)
     for _, slot, mutation in kept:
         assert slot is not None
-        write = graph.call_function(torch.ops.aten.copy_.default, (copies[slot], returned[mutation.position]))
+        write = graph.create_node(
+            "call_function", torch.ops.aten.copy_.default, (copies[slot], returned[mutation.position]), name="copy_"
+        )
         write.meta = dict(slot.meta)
     gone = {mutation.position for _, _, mutation in kept}
     graph.output([value for position, value in enumerate(returned) if position not in gone])

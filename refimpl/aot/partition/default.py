@@ -47,7 +47,7 @@ def split_joint(
             forward[node] = graph.node_copy(node, forward.__getitem__)
     copies = {n: _clone(graph, forward[n]) if notes_of(n).is_mutated_input else forward[n] for n in tensors}
     outputs = [forward.get(r, r) for r in returned[:num_fwd_outputs]]
-    graph.output([*outputs, *(copies[n] for n in tensors), *(forward[n] for n in numbers)])
+    graph.output((*outputs, *(copies[n] for n in tensors), *(forward[n] for n in numbers)))
 
     backward: dict[torch.fx.Node, torch.fx.Node] = {}
     rest = torch.fx.Graph()
@@ -57,7 +57,7 @@ def split_joint(
     for node in nodes[:-1]:
         if node.op == "get_attr" or (node in late and node not in backward):
             backward[node] = rest.node_copy(node, backward.__getitem__)
-    rest.output([backward.get(g, g) for g in gradients])
+    rest.output(tuple(backward.get(g, g) for g in gradients))
     return torch.fx.GraphModule(joint_module, graph), torch.fx.GraphModule(joint_module, rest)
 
 

@@ -170,6 +170,7 @@ def _captured(
     is_static = options.assume_static_by_default or options.tracing_mode != "symbolic"
     settings = config.patch(
         specialize_int=True,
+        specialize_float=True,
         assume_static_by_default=is_static,
         automatic_dynamic_shapes=False,
         capture_dynamic_output_shape_ops=True,
