@@ -158,6 +158,7 @@ is_functorch_wrapped_tensor = _TRANSFORMS.is_functorch_wrapped_tensor
 
 # The function that torch.no_grad and others call, and that function modes see.
 set_grad_enabled = torch._C._set_grad_enabled
+set_determinism = torch._C._set_deterministic_algorithms
 # The Python function that runs the autograd engine: the engine has called every frame whose caller is this function.
 engine_call: Any = getattr(torch.autograd.graph, "_engine_run_backward")
 # Whether autocast is on for any device type: the C function, which guards call.
@@ -344,6 +345,7 @@ __all__ = [
     "running_autograd_node",
     "saved_tensors_hooks_off",
     "set_creation_of_view",
+    "set_determinism",
     "set_grad_enabled",
     "tensor_keys",
     "upstream_proxy_mode",

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import fx
 
 from refimpl._torch import set_grad_enabled
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import Source
+from refimpl.capture.guards.torch_state import ModesAtTheEnd
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
 from refimpl.capture.state.side_effects import SideEffects, version_of
 from refimpl.capture.values import (
@@ -148,9 +150,14 @@ class Emitter:
             given += [f"{name}={self.expression(arg)}" for name, arg in call.kwargs.items()]
             self._lines.append(f"{self.expression(call.function)}({', '.join(given)})")
 
-    def grad_mode(self, is_on: bool) -> None:
-        """Sets grad mode, where the segment ends with another mode than it began with."""
-        self._lines.append(f"{self.constant(set_grad_enabled)}({is_on})")
+    def modes(self, ends: ModesAtTheEnd) -> None:
+        """Sets grad mode and determinism, where the segment ends with other modes than it began with."""
+        if ends.grad_mode is not None:
+            self._lines.append(f"{self.constant(set_grad_enabled)}({ends.grad_mode})")
+        if ends.determinism is not None:
+            is_on, only_warns = ends.determinism
+            setter = self.constant(torch.use_deterministic_algorithms)  # the program's call, with all that it sets
+            self._lines.append(f"{setter}({is_on}, warn_only={only_warns})")
 
     # ---------------------------------------------------------------------------------------------------------- frames
 

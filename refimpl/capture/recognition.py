@@ -87,6 +87,7 @@ STATE_READERS = _by_id(
         torch.get_autocast_gpu_dtype,
         torch.get_default_dtype,
         torch.are_deterministic_algorithms_enabled,
+        torch.is_deterministic_algorithms_warn_only_enabled,
         *NATIVE_STATE_READERS,
         torch.jit.is_scripting,
         torch.jit.is_tracing,

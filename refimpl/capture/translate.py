@@ -11,14 +11,20 @@ import functools
 import logging
 import time
 import warnings
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import fx
 
-from refimpl._torch import LazyGraphModule, function_modes_on, without_overrides, without_torch_function
+from refimpl._torch import (
+    LazyGraphModule,
+    function_modes_on,
+    set_determinism,
+    without_overrides,
+    without_torch_function,
+)
 from refimpl.capture.breaks import GraphBreak, UserLine
 from refimpl.capture.bytecode.instructions import Op
 from refimpl.capture.config import config
@@ -27,6 +33,7 @@ from refimpl.capture.guards.guard_list import GuardKind, InputFacts
 from refimpl.capture.guards.size_history import SizeHistory
 from refimpl.capture.guards.sources import AttributeSource, DrawsSource, KeptSource, SlotSource, Source, StackSource
 from refimpl.capture.guards.static_shapes import is_of_module
+from refimpl.capture.guards.torch_state import determinism
 from refimpl.capture.higher_order.compile_regions import inline_regions, runnable
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState, Then
 from refimpl.capture.interpreter.machine import DEPTH_LIMIT, Machine
@@ -250,9 +257,17 @@ def _line_of(frame: FrameState) -> int:
     return frame.line() if line is None else line
 
 
-def _grad_mode_restored() -> contextlib.AbstractContextManager[None]:
-    """Restores the grad mode after the program's own changes. Made where no mode of the program answers torch's calls."""
-    return torch.set_grad_enabled(torch.is_grad_enabled())
+@contextlib.contextmanager
+def _modes_restored() -> Iterator[None]:
+    """Restores grad mode and determinism after the program's own changes. Made where no mode of the program answers torch's
+    calls."""
+    is_on, only_warns = determinism()
+    try:
+        with torch.set_grad_enabled(torch.is_grad_enabled()):
+            yield
+    finally:
+        if determinism() != (is_on, only_warns):
+            set_determinism(is_on, warn_only=only_warns)
 
 
 def translate(
@@ -281,7 +296,7 @@ def translate(
     while True:
         attempt = _Attempt(frames, forced, breaks_at, sizes, fullgraph=fullgraph)
         try:
-            with _overrides_off(), keeping_composite_kernels(), launches_recorded(), _grad_mode_restored():
+            with _overrides_off(), keeping_composite_kernels(), launches_recorded(), _modes_restored():
                 ended = _attempted(attempt, forced, fullgraph=fullgraph)
             if ended is not None:
                 return replace(ended.segment(backend, frames, keeps), restart_seconds=began - first)
@@ -422,9 +437,7 @@ class _Attempt:
         if dropped is not None:
             raise GraphBreak("generator_waits").restarting_at(dropped)
         self.state.guard_shapes()
-        mode = self.state.leave_modes()
-        if mode is not None:
-            emitter.grad_mode(mode)
+        emitter.modes(self.state.leave_modes())
         after = None if reason is None else Resumption.of(self.machine.frames)
         return _Ended(self.state, emitter, expression, reason, after, has_passed=self.state.passes_breaks)
 

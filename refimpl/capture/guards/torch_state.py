@@ -6,6 +6,7 @@ Counterpart: torch/_dynamo/guards.py GLOBAL_STATE; torch/csrc/dynamo/guards.cpp 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -42,6 +43,19 @@ def restore_autocast(state: tuple[Any, ...]) -> None:
     for device, is_on, dtype in devices:
         torch.set_autocast_enabled(device, is_on)
         torch.set_autocast_dtype(device, dtype)
+
+
+def determinism() -> tuple[bool, bool]:
+    """Whether operators must be deterministic, and whether those that are not only warn."""
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModesAtTheEnd:
+    """The modes that a segment ends with, where they differ from those at its entry."""
+
+    grad_mode: bool | None
+    determinism: tuple[bool, bool] | None
 
 
 def torch_state() -> tuple[Any, ...]:

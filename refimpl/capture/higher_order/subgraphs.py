@@ -20,6 +20,7 @@ from refimpl._torch import LazyGraphModule
 from refimpl.capture.breaks import GraphBreak, UserLine
 from refimpl.capture.bytecode.instructions import Op
 from refimpl.capture.guards.sources import Source
+from refimpl.capture.guards.torch_state import determinism
 from refimpl.capture.interpreter.frame import FrameState, Then
 from refimpl.capture.interpreter.machine import Machine
 from refimpl.capture.interpreter.operations import OPERATIONS
@@ -221,7 +222,7 @@ def run_body(
     before = None if allows_effects else Snapshot([arg for arg in args if arg not in changes], state.effects)
     versions = [(value.fake, version_of(value.fake)) for value in state.by_fake.values()]
     around, frames = state.graph, state.notes.frames
-    regions, grad_mode = len(state.open_regions), torch.is_grad_enabled()
+    modes = _modes(state)
     state.graph, state.notes.frames = graph, _Stacked(frames, machine.frames)
     try:
         outcome = machine.run(domain.enter_polyfill(polyfill, args).frame)
@@ -240,11 +241,16 @@ def run_body(
     is_checked = before is not None and not allows_writes
     if is_checked and changed is None and any(id(fake) not in allowed for fake in written):
         raise GraphBreak("operator_mutates", what=what)
-    if changed is None and (len(state.open_regions), torch.is_grad_enabled()) != (regions, grad_mode):
+    if changed is None and _modes(state) != modes:
         changed = "the state of torch"
     if changed is not None:
         raise GraphBreak("effect_in_branch", what=what, kind=changed)
     return domain.state.realize(outcome.value)
+
+
+def _modes(state: Any) -> tuple[Any, ...]:
+    """The state of torch that a function must leave as it was."""
+    return len(state.open_regions), torch.is_grad_enabled(), determinism()
 
 
 def come_out(graph: SubGraph, result: Any) -> list[TensorValue | NumberValue]:

@@ -52,6 +52,23 @@ def _set_grad_enabled(domain: SymbolicDomain, frame: FrameState, args: list[Any]
     return ConstantValue(None)
 
 
+@TORCH_RULES.of(torch.use_deterministic_algorithms)
+def _use_deterministic_algorithms(
+    domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    if len(args) + len(kwargs) > 2 or not kwargs.keys() <= {"mode", "warn_only"} or is_exporting() or len(args) > 1:
+        wrong("use_deterministic_algorithms")
+    given = {"mode": args[0], **kwargs} if args else kwargs
+    mode, only_warns = (
+        domain.constant_of(given.get(name, ConstantValue(False if name == "warn_only" else None)), name)
+        for name in ("mode", "warn_only")
+    )
+    if type(mode) is not bool or type(only_warns) is not bool:
+        wrong("use_deterministic_algorithms")
+    domain.state.set_determinism(mode, only_warns)
+    return ConstantValue(None)
+
+
 @TORCH_RULES.of(torch.library.wrap_triton)
 def _wrap_triton(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     kernel = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else None

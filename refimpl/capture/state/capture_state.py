@@ -47,6 +47,7 @@ from refimpl._torch import (
     outside_of_transforms,
     overrides_are_off,
     restore_transforms,
+    set_determinism,
     set_grad_enabled,
     transform_depth,
     transform_state,
@@ -79,7 +80,7 @@ from refimpl.capture.guards.sources import (
     plain_items,
 )
 from refimpl.capture.guards.static_shapes import tensor_always_has_static_shape
-from refimpl.capture.guards.torch_state import autocast_state, torch_state
+from refimpl.capture.guards.torch_state import ModesAtTheEnd, autocast_state, determinism, torch_state
 from refimpl.capture.public import marks
 from refimpl.capture.public.marks import DYNAMIC
 from refimpl.capture.public.numpy_interop import is_tensor_like, tensor_of_numpy
@@ -181,6 +182,7 @@ class CaptureState(OperatorState):
         self.hides_overrides = False  # whether the graph must run without `__torch_function__`
         self.inference_mode = torch.is_inference_mode_enabled()
         self.grad_mode = torch.is_grad_enabled()  # at the entry; the current mode is torch's own state
+        self.determinism = determinism()  # at the entry
         self.backward_of: tuple[type, ...] = ()  # classes of the autograd Functions whose backward is interpreted now
         self.runs_at_many_levels = False  # whether what is interpreted now is a method that several transforms call
         self.draws: Draws | None = None  # calls of Python's random
@@ -698,6 +700,11 @@ class CaptureState(OperatorState):
         set_grad_enabled(is_on)
         self.graph.set_state(set_grad_enabled, is_on)
 
+    def set_determinism(self, is_on: bool, only_warns: bool) -> None:
+        """Sets whether operators must be deterministic, for fakes and in the graph."""
+        set_determinism(is_on, warn_only=only_warns)
+        self.graph.set_state(set_determinism, is_on, warn_only=only_warns)
+
     @property
     def breaks_are_errors(self) -> bool:
         """What `error_on_graph_break` says at this point of the program."""
@@ -745,15 +752,17 @@ class CaptureState(OperatorState):
             self.transforms_at = None
         return ConstantValue(result)
 
-    def leave_modes(self) -> bool | None:
-        """Restores grad mode at the end of the graph. Returns the mode that the segment ends with, if it differs from the
-        first.
-        """
-        at_the_end = torch.is_grad_enabled()
-        if at_the_end == self.grad_mode:
-            return None
-        self.set_grad_mode(self.grad_mode)
-        return at_the_end
+    def leave_modes(self) -> ModesAtTheEnd:
+        """Restores grad mode and determinism at the end of the graph. Returns what the segment ends with."""
+        grad_mode, deterministic = torch.is_grad_enabled(), determinism()
+        if grad_mode != self.grad_mode:
+            self.set_grad_mode(self.grad_mode)
+        if deterministic != self.determinism:
+            self.set_determinism(*self.determinism)
+        return ModesAtTheEnd(
+            grad_mode=None if grad_mode == self.grad_mode else grad_mode,
+            determinism=None if deterministic == self.determinism else deterministic,
+        )
 
     # ------------------------------------------------------------------------------------------------------------ metadata
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 
 from refimpl.backends import aot_eager
+from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.captured import CaptureOptions
-from refimpl.capture.compile import with_options
+from refimpl.capture.compile import compile, with_options
+from refimpl.capture.guards.torch_state import determinism
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.pipeline import compile_aot
-from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of, same
 
 
 def casts(x: Any) -> Any:
@@ -240,3 +242,62 @@ def test_a_region_without_inference_mode_has_gradients_in_inference_mode_too() -
     assert observed(captured, x) == observed(leaves_inference_mode, x)
     with torch.inference_mode(), pytest.raises(UnsupportedByRefimpl, match="inference mode"):
         compile_aot(leaves_inference_mode)(x)
+
+
+def sets_determinism(x: Any) -> Any:
+    y, is_on = x + 1, torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=not is_on)
+    inside = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(mode=not is_on)
+    return y * 2, inside, torch.are_deterministic_algorithms_enabled()
+
+
+def determinism_around_a_break(x: Any) -> Any:
+    torch.use_deterministic_algorithms(not torch.are_deterministic_algorithms_enabled(), warn_only=True)
+    torch._dynamo.graph_break()
+    return x + torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.fixture
+def determinism_restored() -> Iterator[None]:
+    before = determinism()
+    yield
+    torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+
+
+@pytest.mark.usefixtures("determinism_restored")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@each_of(sets_determinism, determinism_around_a_break)
+def test_determinism_is_what_the_program_sets(program: Callable[..., Any], backend: str) -> None:
+    compiled = compile(program, backend=backend, fullgraph=program is sets_determinism)
+    seen = []
+    for function in (program, compiled):
+        torch.use_deterministic_algorithms(False)
+        seen.append([(function(torch.ones(2)), determinism()) for _ in range(3)])
+    assert same(*seen)
+
+
+@pytest.mark.usefixtures("determinism_restored")
+def test_a_capture_that_fails_leaves_determinism() -> None:
+    def program(x: Any) -> Any:
+        torch.use_deterministic_algorithms(True)
+        return x if x.sum() > 0 else -x
+
+    torch.use_deterministic_algorithms(False, warn_only=True)
+    with pytest.raises(GraphBreak):
+        compile(program, backend="eager", fullgraph=True)(torch.ones(2))
+    assert determinism() == (False, True)
+
+
+@pytest.mark.usefixtures("determinism_restored")
+def test_a_branch_does_not_change_determinism() -> None:
+    def branch(x: Any) -> Any:
+        torch.use_deterministic_algorithms(True)
+        return x + 1
+
+    def program(x: Any) -> Any:
+        return torch.cond(x.sum() > 0, branch, torch.neg, (x,))
+
+    torch.use_deterministic_algorithms(False)
+    with pytest.raises(GraphBreak, match="the state of torch"):
+        compile(program, backend="eager", fullgraph=True)(torch.ones(2))
