@@ -392,6 +392,8 @@ def _number_rule(class_: type) -> Rule:
             seen = [domain.state.operator("item", seen, {}, kind="call_method")]
         if len(seen) == 1 and isinstance(seen[0], NumberValue) and seen[0].class_of() is class_ and not kwargs:
             return seen[0]
+        if class_ is bool and len(seen) == 1 and isinstance(seen[0], NumberValue) and domain.state.is_read(seen[0]):
+            return domain.state.arithmetic(operator.ne, [seen[0], ConstantValue(0)])
         if class_ is int and len(seen) == 1 and is_float_of_inputs(seen[0]) and not kwargs:
             return known(domain, domain.state.arithmetic(math.trunc, seen))  # a guard on the integer alone
         if class_ is float and len(seen) == 1 and isinstance(seen[0], NumberValue):

@@ -29,7 +29,9 @@ _PLACE = ("", 0)  # the methods of symbolic numbers take a file and a line, for 
 
 def symbol_rule(function: Any) -> Callable[[SymbolicDomain, list[Any], dict[str, Any]], Value] | None:
     """The rule for a call of this function, if it is one of torch's module of symbolic sizes."""
-    if type(function) is not FunctionType or function.__globals__.get("__name__") != _MODULE:
+    if (
+        type(function) is not FunctionType or function.__module__ != _MODULE
+    ):  # also one that warns that it is deprecated
         return None
     return _RULES.get(function.__name__)
 

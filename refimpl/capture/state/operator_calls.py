@@ -240,6 +240,8 @@ class OperatorState:
                 return ConstantValue(result)
             if type(result) in (tuple, list) and not result:
                 return SequenceValue(type(result), [])
+            if type(result) is tuple and all(type(each) is int for each in result):  # what metadata alone decide
+                return SequenceValue(tuple, [ConstantValue(each) for each in result])
             if result is not None and not _has_number(result) and not _is_nothing(result):
                 raise GraphBreak("op_returns", what=what, result=type(result).__name__)
         node_args = [self.argument_of(arg) for arg in args]

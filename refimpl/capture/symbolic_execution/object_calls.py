@@ -5,6 +5,8 @@ Counterpart: torch/_dynamo/variables/functions.py, builtin.py, torch.py
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import weakref
 from collections.abc import Sequence
@@ -83,7 +85,7 @@ from refimpl.capture.values import (
 from refimpl.capture.values.classes import in_mro, is_a
 from refimpl.capture.values.constant import is_float_of_inputs, known
 from refimpl.capture.values.tensor import Progress, apart, before_the_write, before_watching
-from refimpl.capture.values.value import unsupported
+from refimpl.capture.values.value import raising, unsupported
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -117,6 +119,7 @@ _MODULE_CALL = torch.nn.Module.__call__
 _UNKNOWN: Any = object()
 _UNBOUND = (torch.Tensor.register_hook, torch.Tensor.retain_grad)
 _GRAD = torch.autograd.grad
+_WITHOUT_NAMES = (getattr, iter, next)  # builtins without a signature whose arguments have no names
 _DETACH = (torch.detach_, torch.Tensor.detach_)
 
 
@@ -165,6 +168,8 @@ def _by_rule(
         domain.state.guard(GuardKind.ID, function.source, target)
     rule = _RULES.get(id(target))
     if rule is not None:
+        if is_a(target, BuiltinFunctionType) and target.__module__ == "builtins":
+            _refuse_others(target, args, kwargs)
         return rule(domain, frame, args, kwargs)
     asked = symbol_rule(target)
     if asked is not None:
@@ -179,6 +184,26 @@ def _by_rule(
     if id(target) in marks.SUBSTITUTED:
         return domain.call(frame, ObjectValue(marks.SUBSTITUTED[id(target)][1]), args, kwargs)
     return domain.state.operator(target, args, kwargs) if id(target) in marks.ALLOWED else _UNKNOWN
+
+
+def _refuse_others(target: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Raises TypeError for arguments that a builtin function does not take. Some builtins, as `getattr`, have no signature."""
+    if target in _WITHOUT_NAMES and kwargs:
+        raising(TypeError)
+    signature = _signature_of(target)
+    if signature is not None:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError:
+            raising(TypeError)
+
+
+@functools.cache
+def _signature_of(target: Any) -> inspect.Signature | None:
+    try:
+        return inspect.signature(target)
+    except ValueError:
+        return None
 
 
 def _is_moved(domain: SymbolicDomain, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> bool:

@@ -235,6 +235,8 @@ class ObjectValue(ProgramObject):
             return ConstantValue(getattr(object_, name))  # it is known by identity
         if is_a(object_, (GetSetDescriptorType, property)) and name in ("__get__", "__set__"):
             return ObjectValue(getattr(object_, name))
+        if is_a(object_, OpOverloadPacket):
+            getattr(object_, name, None)  # overloads exist only after they have been read
         return self._of_instance(domain, object_, source, name)
 
     def _of_namespace(self, domain: SymbolicDomain, names: dict[str, Any], source: Source, name: str) -> Value:
@@ -289,6 +291,9 @@ class ObjectValue(ProgramObject):
             return MethodValue(domain.state.wrap(found, way), self)
         if not hasattr(type(found), "__get__"):
             return domain.state.wrap(found, way)
+        if is_a(found, MemberDescriptorType) and found.__objclass__ is type:  # a number that all classes have
+            way = KeptSource(self.object, self.object.__qualname__) if self.source is None else self.source
+            return domain.state.wrap(getattr(self.object, name), AttributeSource(way, name))
         unsupported(f"attribute {name} of its metaclass", self)
 
     def _raise_missing(self, domain: SymbolicDomain, source: Source, name: str) -> NoReturn:

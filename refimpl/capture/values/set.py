@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import Source
 from refimpl.capture.interpreter.concrete import BINARY, COMPARE
+from refimpl.capture.values import polyfills
+from refimpl.capture.values.bound import NativeMethodValue
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.hashing import is_ordered_key
 from refimpl.capture.values.mapping import DictValue, DictViewValue
@@ -228,6 +230,9 @@ class SetValue(Value):
                 operands = [_operand(domain, value) for value in (self, *args)]
                 places = ", ".join(f"{{{index}}}" for index in range(1, len(operands)))
                 return _derived(domain, self.class_, f"{{0}}.{name}({places})", operands)
+            case "update", 1 if domain.runs_code(args[0]):
+                given = [NativeMethodValue(self, name), args[0], domain.build("tuple", []), domain.named({})]
+                return domain.enter_polyfill(polyfills.called_with_list, given)
             case _ if name in _CHANGING:
                 for other in args:
                     _operand(domain, other)  # breaks the graph before anything is changed

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 import torch
 
+from refimpl.capture.captured import CaptureOptions
+from refimpl.capture.compile import with_options
 from refimpl.capture.entry import Entry
-from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of, same
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, Recorder, assert_same_as_eager, captured_with, each_of, same
 
 
 class Color(enum.Enum):
@@ -434,3 +436,49 @@ def test_the_least_of_tensors_is_one_of_them() -> None:
         return low, max(x[0], x[1]) + 1, type(low)
 
     assert_same_as_eager(program, calls=[(torch.tensor([1.0, 2.0]),), (torch.tensor([5.0, 4.0]),)])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: isinstance(x, torch.Tensor, strict=True),  # pyright: ignore[reportCallIssue]
+        lambda x: hasattr(x, "shape", None),  # pyright: ignore[reportCallIssue]
+        lambda x: getattr(x, "shape", default=3),  # pyright: ignore[reportCallIssue]
+        lambda x: callable(x, x),  # pyright: ignore[reportCallIssue]
+        lambda x: issubclass(int),  # pyright: ignore[reportCallIssue]
+    ],
+)  # fmt: skip
+def test_a_builtin_refuses_the_arguments_that_python_refuses(call: Callable[[Any], Any]) -> None:
+    def program(x: Any) -> Any:
+        try:
+            return x + 1, call(x)
+        except TypeError:
+            return x - 1
+
+    assert_same_as_eager(program, is_whole=True, graphs=1)
+
+
+def updates_a_set(x: Any) -> Any:
+    found = {4}
+    found.update(map(int, ["1", "2"]))
+    return x * len(found), sorted(found)
+
+
+def orders_dims(x: Any) -> Any:
+    return x + 1, x.T.dim_order()
+
+
+@each_of(updates_a_set, orders_dims)
+def test_one_graph_does_what_eager_does(program: Callable[..., Any]) -> None:
+    assert_same_as_eager(program, is_whole=True, graphs=1)
+
+
+def test_an_overload_may_be_read_first_in_captured_code() -> None:
+    def program(x: Any) -> Any:
+        return torch.ops.refimpl_read_first.twice.default(x)
+
+    with torch.library._scoped_library("refimpl_read_first", "DEF") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+        compiled = with_options(program, CaptureOptions(backend=Recorder(), fullgraph=True))
+        assert same(compiled(torch.ones(2)), torch.full((2,), 2.0))

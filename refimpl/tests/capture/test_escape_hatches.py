@@ -191,6 +191,15 @@ def test_questions_of_data_stay_open() -> None:
     assert found[1:] == ([False, True, False], [False, True])
 
 
+def test_a_question_that_warns_that_it_is_deprecated() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if symbols.guard_size_oblivious(x.shape[0] == 4) else x
+
+    compiled = compile(program, backend="eager", fullgraph=True, dynamic=True)
+    for size in (4, 5):
+        assert torch.equal(compiled(torch.ones(size)), torch.full((size,), 2.0 if size == 4 else 1.0))
+
+
 def joined_checks(x: torch.Tensor) -> torch.Tensor:
     a, b = x[0].item(), x[1].item()
     torch._check(symbols.sym_and(a > 0, b > 0, a != b))

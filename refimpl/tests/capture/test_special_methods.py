@@ -289,7 +289,11 @@ def a_comparison(x: Tensor) -> Any:
     return torch.tensor(x[0].item() > 2), torch.tensor([x[0].item() > 2, True])
 
 
-@each_of(one_number, mixed_numbers, a_comparison)
+def as_truth(x: Tensor) -> Any:
+    return bool(x[0]), bool((x > 2).all()), x * 2
+
+
+@each_of(one_number, mixed_numbers, a_comparison, as_truth)
 def test_tensors_of_numbers_that_are_read_from_data(program: Callable[..., Any]) -> None:
     recorder: Any = Recorder()
     with config.patch(capture_scalar_outputs=True):
