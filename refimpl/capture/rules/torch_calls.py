@@ -193,11 +193,17 @@ _LEGACY = [
 TORCH_RULES.update({id(class_): _legacy_rule(class_) for class_ in (torch.Tensor, *_LEGACY)})
 
 
+def _may_hold(condition: NumberValue) -> bool:
+    """False for a condition on sizes that the sizes of the call do not meet: the check raises, with its own message."""
+    node = condition.number.node
+    return not node.has_hint() or bool(node.hint)
+
+
 def _check_rule(function: Any) -> Rule:
     def checked(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         asked = domain.state.realize(args[0]) if args else None
         is_known = len(args) <= 2 and set(kwargs) <= {"message"}
-        if isinstance(asked, NumberValue) and is_known:
+        if isinstance(asked, NumberValue) and is_known and _may_hold(asked):
             return domain.state.operator(function, [asked], {})
         return domain.enter_function(ObjectValue(function), args, kwargs)
 

@@ -700,7 +700,7 @@ class SymbolicDomain(Domain):
         raise UserRaise(error=error)
 
     def leave(self, error: Any) -> NoReturn:
-        raise GraphBreak("exception_leaves", what=error.kind).restarting_at(error.raised_at)
+        raise GraphBreak("exception_leaves", what=error.written()).restarting_at(error.raised_at)
 
     def raise_(self, exception: Any, cause: Any, has_cause: bool) -> None:
         made = self.as_error(exception)

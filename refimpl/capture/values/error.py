@@ -49,6 +49,13 @@ class ErrorValue(InstanceValue):
     def is_object(self) -> bool:
         return False
 
+    def written(self) -> str:
+        """The call that makes it, such as `ValueError('no rows')`; its class alone, unless the arguments are known constants."""
+        args = [] if self.args is None else self.args
+        if not args or not all(isinstance(arg, ConstantValue) for arg in args):
+            return self.kind
+        return f"{self.kind}({', '.join(repr(arg.value) for arg in args)})"
+
     def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         if name in ("__class__", "__dict__"):
             return super().load_attr(domain, name)

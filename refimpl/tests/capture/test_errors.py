@@ -311,9 +311,22 @@ def test_a_generator_that_is_dropped_is_closed_when_it_is(mode: str) -> None:
 
 
 def test_an_error_that_nothing_handles_is_a_break_under_fullgraph() -> None:
-    with pytest.raises(GraphBreak, match="Refused is raised") as found:
+    with pytest.raises(GraphBreak, match=r"Refused\('no 2'\) is raised") as found:
         compile(unhandled, fullgraph=True)(torch.ones(2))
     assert found.value.kind.name == "exception_leaves"
+
+
+def test_a_check_that_fails_under_fullgraph_tells_its_message() -> None:
+    """Also if the size that it asks about is a symbol."""
+
+    def program(x: Any) -> Any:
+        torch._check(x.shape[0] > 3, lambda: "too few rows")
+        return x + 1
+
+    compiled = compile(program, backend="eager", fullgraph=True, dynamic=True)
+    assert same(compiled(torch.ones(4)), torch.full((4,), 2.0))
+    with pytest.raises(GraphBreak, match=r"RuntimeError\('too few rows'\) is raised"):
+        compiled(torch.ones(3))
 
 
 def has_it(value: Any, x: Any) -> Any:
