@@ -106,7 +106,8 @@ def instantiate(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: di
         return FunctionObjectValue(class_)
     if issubclass(class_, BaseException):
         return make_error(domain, class_, args, kwargs)
-    if isinstance(in_mro(class_, "__new__"), staticmethod) and _is_plain(class_, class_.__new__):
+    is_plain = is_plain_module(class_, class_.__new__) or _is_plain(class_, class_.__new__)
+    if isinstance(in_mro(class_, "__new__"), staticmethod) and is_plain:
         return _through_new(domain, class_, args, kwargs)
     base, sequence = dict_base(class_) if issubclass(class_, dict) else None, sequence_base(class_)
     plain_new = dict.__new__ if base else object.__new__ if sequence is None else sequence.__new__

@@ -62,7 +62,7 @@ from refimpl.capture.values.classes import ends_with_code
 from refimpl.capture.values.constant import is_float_of_inputs, known
 from refimpl.capture.values.equality import compare_containers, same_or_equal
 from refimpl.capture.values.error import make_error
-from refimpl.capture.values.hashing import CONSTANT_TYPES, Member, has_own_key
+from refimpl.capture.values.hashing import CONSTANT_TYPES, Fields, Member, has_own_key
 from refimpl.capture.values.object_operators import binary_of_objects, compare_objects
 from refimpl.capture.values.set import as_set, binary_of_sets, compare_sets, make_set, set_of
 from refimpl.capture.values.subclass_tensor import overriding_method
@@ -121,7 +121,7 @@ class SymbolicDomain(Domain):
     def key_value(self, key: Any) -> Value:
         """The value of a key of a dict's or set's `items`."""
         match key:
-            case Member():
+            case Member() | Fields():
                 return key.value
             case tuple():
                 return SequenceValue(tuple, [self.key_value(item) for item in key])

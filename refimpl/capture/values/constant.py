@@ -109,6 +109,8 @@ class ConstantValue(Value):
     ) -> Any:
         if type(self.value) is torch.device and name in ("__enter__", "__exit__"):
             return domain.enter_device(self)[1] if name == "__enter__" else domain.leave_device()
+        if name == "__iter__" and not args and not kwargs:
+            return domain.get_iter(self)
         if args and domain.runs_code(args[0]):
             given = [NativeMethodValue(self, name), args[0], domain.build("tuple", args[1:]), domain.named(kwargs)]
             return domain.enter_polyfill(polyfills.called_with_list, given)

@@ -5,6 +5,8 @@ Counterpart: torch/_dynamo/variables/dicts.py is_hashable
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass, field
 from enum import Enum
 from types import (
     BuiltinFunctionType,
@@ -19,6 +21,7 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import OpOverload, OpOverloadPacket
 from refimpl.capture.values.classes import is_a
 from refimpl.capture.values.value import Value
 
@@ -32,7 +35,7 @@ CONSTANT_TYPES: tuple[type, ...] = (
 )  # fmt: skip
 _THEIR_OWN_KEYS = (
     FunctionType, BuiltinFunctionType, ModuleType, MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType,
-    MethodWrapperType,
+    MethodWrapperType, OpOverload, OpOverloadPacket,
 )  # fmt: skip
 _NATIVE_HASHES = tuple(class_.__hash__ for class_ in (Enum, int, str, object))
 _NATIVE_EQUALITIES = tuple(class_.__eq__ for class_ in (int, str, object))
@@ -53,9 +56,32 @@ class Member:
         return id(self.value)
 
 
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The key of an instance of a frozen dataclass: equal for instances of one class with equal fields. `value`: the instance."""
+
+    class_: type
+    keys: tuple[Any, ...]
+    value: Value = field(compare=False)
+
+
+def hashed_by_fields(class_: type) -> tuple[str, ...] | None:
+    """The fields by which instances of a frozen dataclass are hashed and compared; None where a method of the program does."""
+    parameters = class_.__dict__.get("__dataclass_params__")
+    made: list[Any] = [class_.__dict__.get(name) for name in ("__hash__", "__eq__")]
+    # `dataclass` compiles the methods from text. Those of the program have a file.
+    is_generated = all(is_a(method, FunctionType) and method.__code__.co_filename == "<string>" for method in made)
+    if parameters is None or not (parameters.frozen and parameters.eq and is_generated):
+        return None
+    fields = dataclasses.fields(class_)
+    if any(found.hash is not None and found.hash is not found.compare for found in fields):
+        return None
+    return tuple(found.name for found in fields if found.compare)
+
+
 def is_ordered_key(key: Any) -> bool:
     """Whether the key has the same hash as the real object, so that a set of keys has the real set's order."""
-    return all(map(is_ordered_key, key)) if type(key) in (tuple, frozenset) else type(key) is not Member
+    return all(map(is_ordered_key, key)) if type(key) in (tuple, frozenset) else type(key) not in (Member, Fields)
 
 
 def has_own_key(object_: Any) -> bool:

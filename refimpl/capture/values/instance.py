@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from types import FunctionType, MemberDescriptorType
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +19,7 @@ from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import MethodValue, NativeMethodValue
 from refimpl.capture.values.classes import MISSING, in_mro, is_a, writes
 from refimpl.capture.values.constant import ConstantValue
-from refimpl.capture.values.hashing import Member, is_compared_by_identity
+from refimpl.capture.values.hashing import Fields, Member, hashed_by_fields, is_compared_by_identity
 from refimpl.capture.values.mapping import DictValue, FrozenDictValue
 from refimpl.capture.values.object import ObjectValue, is_data_descriptor
 from refimpl.capture.values.program_object import InsideValue, ProgramObject, is_native_method, sequence_base
@@ -70,7 +70,12 @@ class InstanceValue(ProgramObject):
         return KeptSource(self.class_, self.class_.__qualname__)
 
     def hash_key(self, domain: SymbolicDomain) -> Any:
-        return Member(self) if is_compared_by_identity(self.class_) else unsupported("a key", self)
+        if is_compared_by_identity(self.class_):
+            return Member(self)
+        names = hashed_by_fields(self.class_)
+        if names is None or not self.attributes.keys() >= {*names}:
+            unsupported("a key", self)
+        return Fields(self.class_, tuple(domain.hash_key(self.attributes[name]) for name in names), self)
 
     def call(self, domain: SymbolicDomain, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         method = self.special(domain, "__call__")
@@ -91,6 +96,8 @@ class InstanceValue(ProgramObject):
         if name == "__dict__":
             return AttributesValue(self) if has_instance_dict(class_) else raising(AttributeError)
         found = in_mro(class_, name)
+        if name == "__weakref__" and isinstance(found, GetSetDescriptorType):
+            return ConstantValue(None)  # a segment makes no weak references
         way = AttributeSource(self.way_to_class(), name)
         if isinstance(found, property) and isinstance(found.fget, FunctionType):
             return domain.enter_function(domain.state.wrap(found.fget, AttributeSource(way, "fget")), [self], {})
@@ -287,8 +294,13 @@ class InstanceValue(ProgramObject):
 
     def _rebuild_attributes(self, emitter: Any, name: str) -> None:
         for attribute, content in self.attributes.items():
+            found, new = in_mro(self.class_, attribute), emitter.expression(content)
+            if found is not MISSING and writes(found) and not isinstance(found, MemberDescriptorType):
+                getter = emitter.constant(object.__getattribute__)  # the program has set it in the `__dict__`
+                emitter.line(f"{getter}({name}, '__dict__')[{attribute!r}] = {new}")
+                continue
             setter = emitter.constant(object.__setattr__)
-            emitter.line(f"{setter}({name}, {attribute!r}, {emitter.expression(content)})")
+            emitter.line(f"{setter}({name}, {attribute!r}, {new})")
 
     def as_fake(self, state: Any, what: str) -> Any:
         inside = self.inside
@@ -314,15 +326,23 @@ class AttributesValue(FrozenDictValue):
         """The object's attributes, by name."""
         return {name: (ConstantValue(name), value) for name, value in self.owner.attributes.items()}
 
+    def put(self, domain: SymbolicDomain, key: Any, value: Value) -> None:
+        """Sets the attribute, past all descriptors and `__setattr__`. Overrides FrozenDictValue, which refuses changes."""
+        name = domain.state.realize(key)
+        is_slot = isinstance(in_mro(self.owner.class_, getattr(name, "value", "")), MemberDescriptorType)
+        if not isinstance(name, ConstantValue) or type(name.value) is not str or is_slot:
+            unsupported("a change", self)
+        self.owner.attributes[name.value] = value
+
     def rebuilt(self, emitter: Any) -> str:
         return emitter.named(self, f"{emitter.expression(self.owner)}.__dict__")
 
 
-def is_plain_module(class_: type) -> bool:
-    """Whether a class of modules has the constructor and the attribute access of `torch.nn.Module`."""
+def is_plain_module(class_: type, plain_new: Any = object.__new__) -> bool:
+    """Whether a class of modules has this constructor, and the attribute access of `torch.nn.Module`."""
     return (
         issubclass(class_, _MODULE)
-        and class_.__new__ is object.__new__
+        and class_.__new__ is plain_new
         and type(class_).__call__ is type.__call__
         and class_.__getattribute__ is object.__getattribute__
         and class_.__setattr__ is _MODULE.__setattr__

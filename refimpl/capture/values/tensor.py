@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 import operator
+from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import torch
@@ -124,11 +125,19 @@ class TensorValue(Value):
             return domain.state.operator(getattr, [self, ConstantValue(name)], {})
         if inspect.isroutine(getattr(torch.Tensor, name, None)):
             return NativeMethodValue(self, name)
+        if name == "grad" and self._is_made_anew:
+            return self.attributes.get(name, ConstantValue(None))
         if name == "grad" and self.source is not None and (found := self._gradient(domain)) is not None:
             return found
         if hasattr(torch.Tensor, name):
             raise before_reading(domain.state, self, name)
         return self._of_program(domain, name)
+
+    @property
+    def _is_made_anew(self) -> bool:
+        """Whether an operator without tensors for arguments made it: it is no other tensor, and has no gradient."""
+        node = self.node if self.source is None else None
+        return node is not None and type(node.target) is BuiltinFunctionType and not node.all_input_nodes
 
     def _gradient(self, domain: SymbolicDomain) -> Any:
         """The gradient that a leaf of the program has: no segment accumulates into it. None for others, where reading warns."""
@@ -274,6 +283,8 @@ class TensorValue(Value):
             return items_read_from(domain, self)
         if name in _READ_DATA and not (name == "item" and domain.state.reads_data):
             raise GraphBreak("data_dependent_read", what=f"Tensor.{name}()")
+        if name == "__iter__" and not args and not kwargs:
+            return domain.get_iter(self)
         if name in WATCHING_METHODS:
             raise before_watching(domain.state, self, name)
         if name == "detach_":

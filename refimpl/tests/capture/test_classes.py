@@ -6,6 +6,7 @@ import sys
 import threading
 from collections import namedtuple
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -186,7 +187,84 @@ def local_to_a_thread(x: Tensor) -> Any:
     return x * scale, ON_THREAD.other, hasattr(ON_THREAD, "scale"), hasattr(ON_THREAD, "missing")
 
 
+class BehindProperty:
+    def __init__(self, content: Any) -> None:
+        self.__dict__["content"] = content
+
+    content = property(lambda self: self.__dict__["content"])
+
+
+def sets_past_a_property(x: Tensor) -> Any:
+    made = BehindProperty(x + 1)
+    made.__dict__["other"] = 3
+    return made.content * made.other, vars(made)["content"], [*made.__dict__]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def rebuilds_past_a_property(x: Tensor) -> Any:
+    return vars(BehindProperty(x + 1))
+
+
+@dataclass(frozen=True)
+class Place:
+    row: int
+    column: Any
+    note: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Area:
+    place: Place
+    size: int
+
+
+@dataclass(frozen=True)
+class OtherPlace:
+    row: int
+    column: Any
+
+
+def keys_by_fields(x: Tensor) -> Any:
+    table = {Place(1, "a", "first"): 2, Area(Place(1, "b"), 3): 5, OtherPlace(1, "a"): 7}
+    table[Place(1, "a", "second")] = 11  # the key stays the first
+    sizes = table[Place(1, "a")], table[OtherPlace(1, "a")], table[Area(Place(1, "b"), 3)]
+    notes = [key.note for key in table if isinstance(key, Place)]
+    return x * len(table), sizes, notes, Place(2, "a") in table, Area(Place(1, "b"), 4) in table
+
+
+def flags_of_a_class(x: Tensor) -> Any:
+    return x * 1, WithNew.__flags__ & 1 << 9, type(x).__basicsize__ > 0, WithNew.__dictoffset__ != 0
+
+
+def without_weak_references(x: Tensor) -> Any:
+    return x * 1, WithNew(1).__weakref__
+
+
+class Doubling(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2
+
+
+class MadeElsewhere(torch.nn.Module):
+    def __new__(cls) -> Any:
+        return Doubling()
+
+
+def module_by_new(x: Tensor) -> Any:
+    return MadeElsewhere()(x)
+
+
+def iterators_by_their_method(x: Tensor) -> Any:
+    return x * next(range(3, 5).__iter__()), [*"ab".__iter__()], [*x.__iter__()], next((7, 8).__iter__())
+
+
+def gradient_of_a_new_tensor(x: Tensor) -> Any:
+    made = torch.ones(2)
+    return x + made, made.grad, torch.zeros(2, requires_grad=True).grad
+
+
 PROGRAMS = (
+    sets_past_a_property, keys_by_fields, flags_of_a_class, without_weak_references, module_by_new,
+    iterators_by_their_method, gradient_of_a_new_tensor, rebuilds_past_a_property,
     by_a_metaclass, derived_classes, names, texts_of_functions, named_tuples, local_to_a_thread,
     made_with_new, returned_object, made_without_init, another_object, of_the_metaclass, order_of_classes, names_of_a_class,
     of_torchscript, named_for_a_profiler,
