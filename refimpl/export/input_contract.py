@@ -16,6 +16,7 @@ import ast
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any
 
 import sympy
@@ -198,8 +199,8 @@ class InputContract:
             lines.append("  require_memory(args)")
         names: dict[str, Any] = {
             **PRINTED_NAMES,
-            "max": torch.sym_max,
-            "min": torch.sym_min,
+            "max": partial(_folded, torch.sym_max),
+            "min": partial(_folded, torch.sym_min),
             "require": require,
             "require_kind": require_kind,
             "require_memory": self._check_memory,
@@ -266,6 +267,11 @@ def _sizes(leaf: int, name: str, value: Any) -> list[_Size]:
 
 
 # ------------------------------------------------------------------------------------------ called by the generated function
+
+
+def _folded(function: Callable[[Any, Any], Any], *values: Any) -> Any:
+    """A function of two values applied to all of them: sympy joins nested `Max` into one of many arguments."""
+    return reduce(function, values)
 
 
 def require(condition: Any, message: str, found: Any = None) -> None:

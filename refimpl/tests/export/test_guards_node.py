@@ -131,6 +131,22 @@ def test_a_smaller_slice_may_be_assigned() -> None:
         program.module()(part, x)
 
 
+@pytest.mark.parametrize(("extreme", "fitting", "other"), [(torch.sym_max, 9, 8), (torch.sym_min, 2, 3)])
+def test_a_guard_compares_the_extreme_of_three_sizes(extreme: Any, fitting: int, other: int) -> None:
+    class Extreme(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+            torch._check(w.shape[0] == extreme(extreme(x.shape[0], y.shape[0]), z.shape[0]))
+            return w + 1
+
+    sizes = [{0: Dim.DYNAMIC}] * 4
+    inputs = tuple(torch.ones(size) for size in (4, 3, 5, extreme(extreme(4, 3), 5)))
+    runnable = export(Extreme(), inputs, dynamic_shapes=tuple(sizes)).module()
+    given = [torch.ones(size) for size in (2, 9, 7)]
+    assert runnable(*given, torch.ones(fitting)).tolist() == [2.0] * fitting
+    with pytest.raises((InputMismatch, RuntimeError)):
+        runnable(*given, torch.ones(other))
+
+
 def test_a_convolution_does_not_bound_its_batch() -> None:
     program = export(nn.Conv2d(3, 4, 3), (torch.randn(2, 3, 8, 8),), dynamic_shapes=({0: Dim.DYNAMIC},))
     assert program.module()(torch.randn(17, 3, 8, 8)).shape == (17, 4, 6, 6)
