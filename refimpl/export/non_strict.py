@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -53,7 +54,7 @@ def non_strict_program(
         assert isinstance(env, ShapeEnv), f"{type(env)} is no ShapeEnv of refimpl"
 
     def call(values: Mapping[str, torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with symbolic_extremes():
+        with symbolic_functions():
             return call_and_read_buffers(module, values, args, kwargs)
 
     state = fake_state(module, fake_mode, env)
@@ -74,16 +75,24 @@ def non_strict_program(
 
 
 @contextlib.contextmanager
-def symbolic_extremes() -> Iterator[None]:
-    """A block in which Python's `max` and `min` of symbolic numbers and of one-element tensors are operations of the graph. The
-    functions would ask which of their arguments is larger, and no method of the arguments sees the call."""
-    before = builtins.max, builtins.min
+def symbolic_functions() -> Iterator[None]:
+    """A block in which Python's `max` and `min` of symbolic numbers and of one-element tensors are operations of the graph, and
+    `math.pow` of symbolic numbers is. The functions would ask for the values, and no method of the arguments sees the call."""
+    before = builtins.max, builtins.min, math.pow
     builtins.max = functools.partial(_extreme, before[0], torch.sym_max, torch.maximum, "min")
     builtins.min = functools.partial(_extreme, before[1], torch.sym_min, torch.minimum, "max")
+    math.pow = functools.partial(_power, before[2])
     try:
         yield
     finally:
-        builtins.max, builtins.min = before
+        builtins.max, builtins.min, math.pow = before
+
+
+def _power(real: Any, base: Any, exponent: Any) -> Any:
+    """`math.pow`, whose result is a float also for integers."""
+    if not any(isinstance(value, (torch.SymInt, torch.SymFloat)) for value in (base, exponent)):
+        return real(base, exponent)
+    return torch.sym_float(base) ** torch.sym_float(exponent)
 
 
 def _extreme(real: Any, of_numbers: Any, of_tensors: Any, bound: str, *args: Any, **kwargs: Any) -> Any:

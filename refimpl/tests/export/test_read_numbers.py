@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -167,6 +168,16 @@ def test_programs_run_as_in_eager(name: str, strict: bool) -> None:
         for numbers in case.bad:
             with pytest.raises(RuntimeError):
                 runnable(torch.tensor(numbers), y)
+
+
+def test_a_power_of_a_read_number_is_a_float() -> None:
+    module = Running(
+        lambda x, y: (y * math.pow(min(x.item(), 10), 3), torch.ones(2, dtype=torch.int64) * math.pow(x.item(), 2))
+    )
+    runnable = export(module, (torch.tensor(5), torch.ones(2))).module()
+    for number in (4, 12):
+        given = torch.tensor(number), torch.ones(2)
+        torch.testing.assert_close(runnable(*given), module(*given))
 
 
 def test_an_assertion_of_a_tensor_is_one_of_the_graph() -> None:
