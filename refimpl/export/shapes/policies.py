@@ -56,7 +56,7 @@ def input_leaves(
     except TypeError as error:
         raise invalid_input(f"{error}\n  expected: arguments for forward{signature}") from error
     arguments = list(_arguments(signature, args, kwargs))
-    specs = _by_argument(arguments, dynamic_shapes)
+    specs = _by_argument(list(signature.parameters), arguments, dynamic_shapes)
     leaves: list[InputLeaf] = []
     for (name, value, _), spec in zip(arguments, specs, strict=True):
         leaves += _leaves(name, "", (name,), value, spec)
@@ -110,18 +110,18 @@ def _arguments(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapp
         yield name, value, (name, None) if name in named else (keywords, name)
 
 
-def _by_argument(arguments: Sequence[Argument], dynamic_shapes: Any) -> list[Any]:
-    """The dynamic shapes of each argument."""
+def _by_argument(parameters: list[str], arguments: Sequence[Argument], dynamic_shapes: Any) -> list[Any]:
+    """The dynamic shapes of each argument. A list of shapes is in the order of the parameters; keywords of a call may not be."""
     if not dynamic_shapes:  # also {} and ()
         return [None] * len(arguments)
-    names = list(dict.fromkeys(parameter for _, _, (parameter, _) in arguments))
+    names = sorted({parameter for _, _, (parameter, _) in arguments}, key=parameters.index)
     if isinstance(dynamic_shapes, Mapping):
         flat = list(dict.fromkeys(p if type(place) is not str else place for _, _, (p, place) in arguments))
         if set(dynamic_shapes) not in (set(names), set(flat)):
             raise invalid_input(
                 "When `dynamic_shapes` is specified as a dict, its top-level keys must be the arg names "
-                f"{names} of `inputs`, but here they are {list(dynamic_shapes)}. Alternatively, you could also ignore arg "
-                "names entirely and specify `dynamic_shapes` as a list/tuple matching `inputs`."
+                f"{names} of `inputs`, but here they are {list(dynamic_shapes)}. {_forgotten_list(arguments)}Alternatively, "
+                "you could also ignore arg names entirely and specify `dynamic_shapes` as a list/tuple matching `inputs`."
             )
         shapes = dict(dynamic_shapes)
     elif isinstance(dynamic_shapes, (list, tuple)):
@@ -136,6 +136,16 @@ def _by_argument(arguments: Sequence[Argument], dynamic_shapes: Any) -> list[Any
             f"`dynamic_shapes` is a {type(dynamic_shapes).__name__}\n  expected: a dict by argument, a list or tuple"
         )
     return [_shape_of(parameter, place, shapes, arguments) for _, _, (parameter, place) in arguments]
+
+
+def _forgotten_list(arguments: Sequence[Argument]) -> str:
+    """A hint for the shapes of a single dict, which look like shapes by name."""
+    if len(arguments) != 1 or not isinstance(arguments[0][1], Mapping):
+        return ""
+    return (
+        "Since here `inputs` is a list/tuple enclosing a single dict, maybe you just forgot to enclose `dynamic_shapes` "
+        "in a list/tuple? "
+    )
 
 
 def _shape_of(parameter: str, place: Any, shapes: Mapping[str, Any], arguments: Sequence[Argument]) -> Any:

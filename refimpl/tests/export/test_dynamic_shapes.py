@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from refimpl.capture.public.errors import UserError, UserErrorType
 from refimpl.errors import BadParameter
@@ -178,6 +179,22 @@ def test_sizes_are_said_in_containers_and_of_keywords(said: Any, strict: bool) -
     torch.testing.assert_close(program.module()(*args, **kwargs), Containers()(*args, **kwargs))
 
 
+class Joined(nn.Module):
+    def forward(self, x: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        return x * first.sum() - second.sum()
+
+
+@STRICT
+def test_a_list_of_sizes_is_in_the_order_of_the_parameters(strict: bool) -> None:
+    """A call may give keywords in another order."""
+    given = {"second": torch.ones(4), "first": torch.ones(4)}
+    shapes = (None, {0: Dim("n")}, None)
+    runnable = export(Joined(), (torch.ones(2),), given, dynamic_shapes=shapes, strict=strict).module()
+    assert runnable(torch.ones(2), second=torch.ones(4), first=torch.ones(9)).tolist() == [5.0, 5.0]
+    with pytest.raises(InputMismatch, match="second"):
+        runnable(torch.ones(2), second=torch.ones(9), first=torch.ones(4))
+
+
 @dataclass
 class Batch:
     x: torch.Tensor
@@ -276,6 +293,17 @@ def test_a_size_for_which_a_guard_divides_by_0_is_refused() -> None:
 def test_shapes_that_do_not_fit_the_inputs_are_refused(said: Any, message: str, strict: bool) -> None:
     with pytest.raises(UserError, match=message):
         export(Adding(), (torch.ones(4), torch.ones(4)), dynamic_shapes=said, strict=strict)
+
+
+@pytest.mark.parametrize(("value", "hinted"), [({"k": torch.ones(4)}, True), ([torch.ones(4)], False)])
+def test_shapes_of_a_single_dict_that_look_like_shapes_by_name_are_explained(value: Any, hinted: bool) -> None:
+    class Taking(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return pytree.tree_map(torch.sin, x)
+
+    with pytest.raises(UserError, match="top-level keys must be the arg names") as raised:
+        export(Taking(), (value,), dynamic_shapes={"k": {0: Dim("n")}})
+    assert hinted == ("forgot to enclose `dynamic_shapes` in a list/tuple" in str(raised.value))
 
 
 @STRICT
