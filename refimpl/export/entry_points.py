@@ -95,7 +95,7 @@ def _exported(
     prefer_deferred_runtime_asserts_over_guards: bool,
 ) -> ExportedProgram:
     check_arguments(mod, args, kwargs, preserve_module_call_signature, strict=strict)
-    kwargs = dict(kwargs or {})
+    args, kwargs = tuple(args), dict(kwargs or {})  # calls pass a tuple, also where the examples are a named one
     examples = without_wrappers((args, kwargs))
     additional = dynamic_shapes
     dynamic_shapes = found_shapes(dynamic_shapes, mod, args, kwargs)

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -193,6 +193,17 @@ def test_a_list_of_sizes_is_in_the_order_of_the_parameters(strict: bool) -> None
     assert runnable(torch.ones(2), second=torch.ones(4), first=torch.ones(9)).tolist() == [5.0, 5.0]
     with pytest.raises(InputMismatch, match="second"):
         runnable(torch.ones(2), second=torch.ones(9), first=torch.ones(4))
+
+
+class Points(NamedTuple):
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+@STRICT
+def test_a_named_tuple_of_arguments_is_a_tuple_of_them(strict: bool) -> None:
+    points = Points(torch.ones(3), torch.ones(3))
+    assert export(Adding(), points, strict=strict).module()(*points).tolist() == [2.0] * 3
 
 
 @dataclass
