@@ -394,6 +394,6 @@ def test_methods_named_after_a_dtype_convert_to_the_wider_one() -> None:
     narrow, complex_ones = torch.ones(1, dtype=torch.bfloat16), torch.ones(1, dtype=torch.complex64)
     with Widened():
         made = [narrow.float(), narrow.half(), narrow.bfloat16(), narrow.double()]
-        made_complex = [complex_ones.cfloat(), complex_ones.chalf(), complex_ones.cdouble()]
+        made_complex = [getattr(complex_ones, name)() for name in ("cfloat", "chalf", "cdouble")]
     assert {x.dtype for x in made} == {torch.float64}
     assert {x.dtype for x in made_complex} == {torch.complex128}

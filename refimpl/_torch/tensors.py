@@ -115,8 +115,8 @@ def is_set_for_aot(name: str) -> bool:
     return bool(getattr(sys.modules.get(_AOT_SETTINGS), name, False))
 
 
-PLAIN_TYPES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
-SYMBOLIC_TYPES = tuple(PLAIN_TYPES)
+SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
+PLAIN_TYPES: dict[type, type] = dict(zip(SYMBOLIC_TYPES, (int, float, bool), strict=True))
 # Functions on symbolic numbers, such as torch.sym_max, without those that are ops.
 SYMBOLIC_FUNCTIONS = tuple(
     value for name, value in vars(torch).items() if name.startswith("sym_") and isinstance(value, FunctionType)

@@ -88,7 +88,8 @@ def partition(program: FunctionalProgram, config: AOTConfig) -> PartitionedProgr
         graph_module, analysis = with_mutations_in_graph(graph_module, analysis, program.slot_placeholders())
     unlift_tokens(graph_module, first_outputs=len(thread_tokens(graph_module, program.traced.fake_mode).forward))
     output = graph_module.graph.output_node()
-    output.args = (tuple(output.args[0]),)  # as the graphs of a partition, and as torch gives them to a compiler
+    results: Any = output.args[0]
+    output.args = (tuple(results),)  # as the graphs of a partition, and as torch gives them to a compiler
     graph_module.recompile()
     return PartitionedProgram(program=program, analysis=analysis, forward=graph_module)
 
