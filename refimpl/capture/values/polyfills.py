@@ -544,8 +544,13 @@ def called_before(function: Any, last: Any, *first: Any) -> Any:
 
 
 def combined(function: Any, count: int, last: Any, carried: Any, elements: Any) -> Any:
-    """One step of a scan, for a function that returns the carried values and the outputs together."""
+    """One step of a scan, for a function that returns the carried values and the outputs together.
+
+    The source of `scan` gives the operator a function that returns a container of each: `(carry, outputs)`.
+    """
     results = function(*carried, *elements, *last)
+    if len(results) == 2 and isinstance(results[0], (tuple, list, dict)):
+        count = 1
     return [*results[:count]], [*results[count:]]
 
 

@@ -469,3 +469,29 @@ def test_without_fullgraph_eager_says_what_it_says(program: Callable[..., Any]) 
                 found.append(type(error).__name__)
     assert same(found[:3], found[3:])
     assert options.breaks
+
+
+def carried_pairs(xs: Any, init: Any) -> Any:
+    def step(carry: Any, element: Any) -> Any:
+        scale, total = element[0] * carry[0], element[0] * carry[1] + element[1]
+        return [scale, total], {"scale": scale.clone(), "total": total - 1}
+
+    return step, [init, init + 1], (xs, xs * 2)
+
+
+def carried_dicts(xs: Any, init: Any) -> Any:
+    def step(carry: Any, element: Any) -> Any:
+        total = {name: value + element for name, value in carry.items()}
+        return total, (total["a"] * 2,)
+
+    return step, {"a": init, "b": init * 2}, xs
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize("given", [carried_pairs, carried_dicts])
+def test_scan_itself_is_captured_with_containers_that_it_carries(given: Any, is_reversed: bool) -> None:
+    """The source of `scan` hands its operator a function that returns `(carry, outputs)`, each in its own container."""
+    step, init, xs = given(torch.randn(4, 3), torch.randn(3))
+    captured = refimpl.compile(scan, backend="eager", fullgraph=True)
+    found = captured(step, init, xs, dim=0, reverse=is_reversed)
+    torch.testing.assert_close(found, plain_scan(step, init, xs, reverse=is_reversed))
