@@ -245,13 +245,26 @@ class RecordingMode(DispatchMode):
             torch.ops.aten.copy_.default(written, value)
 
     def _lift(self, value: Any) -> torch.fx.Node | None:
-        """A new placeholder for a value that only an outer trace tracks; None if no trace tracks it."""
-        if self.outer is None or not self.outer.can_find(value):
+        """A new placeholder for a value that only an outer trace tracks; None if no trace tracks it.
+
+        A constant that requires gradients gets one too: an operator's backward has gradients of its operands only.
+        """
+        if self.outer is None:
             return None
+        if not self.outer.can_find(value):
+            if self.fake_mode is not None or not (isinstance(value, torch.Tensor) and value.requires_grad):
+                return None
+            self.outer._keep_constant(value)
         node = self.builder.late_placeholder(f"closed_over{len(self.lifted)}", value)
         self.track(value, node)
         self.lifted.append((value, node))
         return node
+
+    def _keep_constant(self, tensor: torch.Tensor) -> None:
+        """Make the tensor an attribute of the outermost graph, and track it there."""
+        if self.outer is not None:
+            return self.outer._keep_constant(tensor)
+        return self.track(tensor, self.builder.constant(tensor))
 
     def _is_foreign(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor must be re-faked: an untracked fake of another mode, or a constant that a subgraph closes over."""

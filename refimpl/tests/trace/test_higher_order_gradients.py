@@ -239,3 +239,30 @@ def test_a_loop_with_gradients_that_carries_an_int_is_refused_by_name(dynamic: b
 
     with pytest.raises(UnsupportedByRefimpl, match="a while_loop with gradients that carries an int"):
         refimpl.compile_aot(program, dynamic=dynamic)(torch.ones(3, requires_grad=True))
+
+
+@pytest.mark.parametrize("name", ["cond", "nested cond", "map", "while_loop"])
+def test_a_module_in_a_function_has_gradients_of_its_parameters(name: str) -> None:
+    """The parameters are no inputs of the trace, so that it has to make them operands of the operator."""
+    module = torch.nn.Linear(4, 4)
+
+    def branch(x: Tensor) -> Tensor:
+        return module(x).sin()
+
+    def inner(x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > -1e9, branch, torch.clone, (x,))
+
+    def program(x: Tensor) -> Any:
+        match name:
+            case "cond" | "nested cond":
+                found = torch.cond(x.sum() > -1e9, branch if name == "cond" else inner, torch.clone, (x,))
+            case "map":
+                found = hop_map(branch, x)
+            case _:
+                found = hop_while_loop(lambda i, x: i < 1, lambda i, x: (i + 1, branch(x)), (torch.tensor(0), x))[1]
+        return torch.autograd.grad(found.sum(), tuple(module.parameters()))
+
+    x = torch.randn(3, 4)
+    graph_module = refimpl.make_fx(program)(x)
+    expected = torch.autograd.grad(branch(x).sum(), tuple(module.parameters()))
+    torch.testing.assert_close(graph_module(x), expected)
