@@ -124,6 +124,8 @@ def aot_module_simplified(
     decompositions: DecompositionTable | None = None,
     keep_inference_input_mutations: bool = False,
     inference_compiler: Compiler | None = None,
+    *,
+    pre_grad_passes: Callable[[torch.fx.GraphModule, Sequence[Any]], torch.fx.GraphModule] | None = None,
     **kwargs: Any,
 ) -> Callable[..., Any]:
     """Compile a module now, for the flat arguments `args`. The result takes flat arguments, and returns a flat tuple or list.
@@ -132,6 +134,8 @@ def aot_module_simplified(
     Parameters and buffers are read now. `mod` must return a tuple or list. Sizes are symbols if the fake tensors among `args`
     have a shape env, or if capture saw sizes vary: the `CapturedGraph` in `mod.meta["captured"]` then has fake inputs, which are
     traced in place of `args`. Conditions on later arguments are added to its `input_guards`.
+
+    `pre_grad_passes` takes a graph module and `args`, and returns the graph module to compile. Other modules stay as they are.
     """
     for name, value in kwargs.items():
         if value:
@@ -144,6 +148,8 @@ def aot_module_simplified(
     given = args
     if captured is not None and captured.fake_inputs is not None and len(captured.fake_inputs) == len(args):
         args = captured.fake_inputs
+    if pre_grad_passes is not None and isinstance(mod, torch.fx.GraphModule):
+        mod = pre_grad_passes(mod, args)
     named = _real_state(mod)
     values = list(named.values())
     call = functional_call_of(mod, tuple(named))

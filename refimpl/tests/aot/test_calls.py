@@ -447,3 +447,23 @@ def test_nothing_refers_to_arguments_after_a_call(compiler: Any, *, dynamic: boo
     torch.utils.swap_tensors(x, y)
     assert x.tolist() == [0] * 3
     assert y.tolist() == [[2] * 3] * 2
+
+
+class SineOfSum(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+        return ((x + 1).sin(),)
+
+
+@pytest.mark.parametrize(("is_graph", "function"), [(True, torch.cos), (False, torch.sin)])
+def test_pre_grad_passes_rewrite_graph_modules_only(*, is_graph: bool, function: Callable[..., torch.Tensor]) -> None:
+    def sine_to_cosine(graph_module: torch.fx.GraphModule, inputs: Sequence[Any]) -> torch.fx.GraphModule:
+        assert inputs[0] is x
+        (node,) = graph_module.graph.find_nodes(op="call_method", target="sin")
+        node.target = "cos"
+        graph_module.recompile()
+        return graph_module
+
+    x = torch.randn(3)
+    module = torch.fx.symbolic_trace(SineOfSum()) if is_graph else SineOfSum()
+    compiled = aot_module_simplified(module, (x,), lambda gm, _: gm, pre_grad_passes=sine_to_cosine)
+    torch.testing.assert_close(compiled(x)[0], function(x + 1))
