@@ -46,6 +46,7 @@ def aot_function(
     *,
     dynamic: bool = False,
     enable_log: bool = True,
+    disable_functionalization: bool = False,
 ) -> Callable[..., Any]:
     """A function like `fn`, compiled at its first call and used for every later call, without guards on its arguments.
 
@@ -58,6 +59,10 @@ def aot_function(
     first `num_params_buffers` leaves.
     Raises what `fn` raises; calling backward of backward raises DoubleBackward.
     """
+    if disable_functionalization:
+        raise UnsupportedByRefimpl(
+            seen="disable_functionalization=True of aot_function", supported="functionalized graphs", do="leave it out"
+        )
     config = _config(
         fw_compiler, bw_compiler, partition_fn, decompositions, num_params_buffers, keep_inference_input_mutations,
         inference_compiler, dynamic=dynamic, enable_log=enable_log,
