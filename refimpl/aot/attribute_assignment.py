@@ -112,7 +112,8 @@ def _is_lazy(module: torch.nn.Module) -> bool:
 
 
 def _restore(module: torch.nn.Module, contents: dict[str, _Content]) -> None:
-    for key in _attributes(module).keys() - contents.keys():
+    # The hooks of a lazy module are new: they were left out of the contents while it had no parameters.
+    for key in _attributes(module).keys() - contents.keys() - _HOOKS:
         del module.__dict__[key]
     for key, content in contents.items():
         content.restore()

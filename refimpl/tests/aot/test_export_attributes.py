@@ -152,3 +152,10 @@ def test_hooks_that_the_block_registers_are_gone_with_what_was_noted_of_them() -
     assert not module._forward_pre_hooks_with_kwargs
     assert not module.child._forward_hooks
     assert not hasattr(module, "has_hooks")
+
+
+def test_a_lazy_module_that_gets_its_parameters_can_be_called_afterwards() -> None:
+    module = torch.nn.LazyLinear(2)
+    with _detect_attribute_assignment(module):
+        module(torch.ones(1, 3))
+    assert module(torch.ones(4, 3)).shape == (4, 2)
