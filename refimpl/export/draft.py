@@ -20,7 +20,7 @@ from refimpl.capture.public.running import capturing
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.caller_fakes import with_hints_as_sizes
 from refimpl.export.draft_report import DraftExportReport, FailureReport, FailureType
-from refimpl.export.draft_values import DraftFailuresState, DraftFakeMode, DraftShapeEnv
+from refimpl.export.draft_values import DraftFailuresState, DraftFakeMode, DraftShapeEnv, give_values
 from refimpl.export.entry_points import check_arguments, exported_program
 from refimpl.export.exported_program import ExportedProgram
 from refimpl.export.non_strict import non_strict_program
@@ -108,9 +108,13 @@ def _attempt(
     """The exported program, for which the mode knows the values of parameters, buffers and inputs."""
     with without_fake_mode(), capturing(), exporting_flags(), containers_kept(mod):
         program = non_strict_program(mod, args, kwargs, leaves, names, fake_mode=fake_mode)
-        fake_mode.give_values(program.parameters, dict(mod.named_parameters(remove_duplicate=False)))
-        fake_mode.give_values(program.buffers, dict(mod.named_buffers(remove_duplicate=False)))
-        fake_mode.give_values(program.inputs, [leaf.value for leaf in leaves])
+        named = {
+            **dict(mod.named_parameters(remove_duplicate=False)),
+            **dict(mod.named_buffers(remove_duplicate=False)),
+        }
+        fakes = {**program.parameters, **program.buffers}
+        give_values(list(fakes.values()), [named[name] for name in fakes])
+        give_values(program.inputs, [leaf.value for leaf in leaves])
         state = (*program.parameters.values(), *program.buffers.values())
         with _detect_attribute_assignment(mod, state):
             return exported_program(replace(program, preserved=preserved), examples)

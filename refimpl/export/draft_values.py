@@ -7,7 +7,7 @@ logged. Programs run on copies of their state and inputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from refimpl._torch import (
     pytree,
 )
 from refimpl.export.draft_report import FailureReport, FailureType
+from refimpl.symbolic.fake_inputs import symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.stacks import Stack
 
@@ -101,6 +102,21 @@ class DraftShapeEnv(ShapeEnv):
         return value
 
 
+def mode_with_values(**settings: Any) -> FakeTensorMode:
+    """A fake mode that knows the values of the example run, and checks operators by them as torch's does."""
+    mode = symbolic_fake_mode(DraftShapeEnv(DraftFailuresState(), **settings), allow_non_fake_inputs=True)
+    propagate_real_tensors(mode)
+    return mode
+
+
+def give_values(fakes: Sequence[Any], values: Sequence[Any]) -> None:
+    """Set copies of the values as the real tensors of the fakes. Other fakes have none."""
+    copies: dict[int, torch.Tensor] = {}
+    for fake, value in zip(fakes, values, strict=True):
+        if isinstance(fake, FakeTensor) and id(fake) not in copies:
+            copies[id(fake)] = fake.real_tensor = value.detach().clone()
+
+
 class DraftFakeMode(FakeTensorMode):
     """A fake mode with real values besides, which compares fake kernels of custom operators with the real ones."""
 
@@ -109,15 +125,6 @@ class DraftFakeMode(FakeTensorMode):
         self.cache_enabled = False
         self._env, self._noted = env, noted
         propagate_real_tensors(self)
-
-    def give_values(self, fakes: Mapping[str, torch.Tensor] | Sequence[Any], values: Any) -> None:
-        """Set copies of the values as the real tensors of the fakes with the same keys."""
-        copies: dict[int, torch.Tensor] = {}
-        keys: Any = fakes if isinstance(fakes, Mapping) else range(len(fakes))
-        for key in keys:
-            fake: Any = fakes[key]
-            if isinstance(fake, FakeTensor) and id(fake) not in copies:
-                copies[id(fake)] = fake.real_tensor = values[key].detach().clone()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensorMode, has_oblivious_sizes, pytree
+from refimpl._torch import SYMBOLIC_TYPES, FakeTensorMode, has_oblivious_sizes, is_set_for_aot, pytree
 from refimpl.aot.functional_call import call_and_read_buffers
+from refimpl.export.draft_values import give_values, mode_with_values
 from refimpl.export.shapes.policies import InputLeaf
 from refimpl.export.traced_program import FakeProgram
 from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
@@ -40,24 +41,33 @@ def non_strict_program(
 
     fake_mode: a mode to use instead of a new one; it must have a ShapeEnv of refimpl.
     """
-    if fake_mode is None:
-        env = ShapeEnv(
-            duck_shape=False,
-            backed_size_oblivious=has_oblivious_sizes(),
-            names_symbols_by_source=True,
-            trace_asserts=True,
-            prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
-        )
-        fake_mode = symbolic_fake_mode(env, allow_non_fake_inputs=True)
-    else:
-        env = fake_mode.shape_env
-        assert isinstance(env, ShapeEnv), f"{type(env)} is no ShapeEnv of refimpl"
+    settings: dict[str, Any] = {
+        "duck_shape": False,
+        "backed_size_oblivious": has_oblivious_sizes(),
+        "names_symbols_by_source": True,
+        "trace_asserts": True,
+        "prefer_deferred_runtime_asserts_over_guards": prefer_deferred_runtime_asserts_over_guards,
+    }
+    knows_values = fake_mode is None and is_set_for_aot("fake_tensor_propagate_real_tensors")
+    if knows_values:
+        fake_mode = mode_with_values(**settings)
+    elif fake_mode is None:
+        fake_mode = symbolic_fake_mode(ShapeEnv(**settings), allow_non_fake_inputs=True)
+    env = fake_mode.shape_env
+    assert isinstance(env, ShapeEnv), f"{type(env)} is no ShapeEnv of refimpl"
 
     def call(values: Mapping[str, torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with symbolic_functions():
             return call_and_read_buffers(module, values, args, kwargs)
 
     state = fake_state(module, fake_mode, env)
+    inputs = [fake_leaf(leaf, fake_mode, env) for leaf in leaves]
+    if knows_values:
+        named = {
+            **dict(module.named_parameters(remove_duplicate=False)),
+            **dict(module.named_buffers(remove_duplicate=False)),
+        }
+        give_values([*state.values(), *inputs], [*(named[name] for name in state), *(leaf.value for leaf in leaves)])
     num_parameters = len(dict(module.named_parameters(remove_duplicate=False)))
     return FakeProgram(
         root=module,
@@ -66,7 +76,7 @@ def non_strict_program(
         parameters=dict(list(state.items())[:num_parameters]),
         buffers=dict(list(state.items())[num_parameters:]),
         leaves=leaves,
-        inputs=[fake_leaf(leaf, fake_mode, env) for leaf in leaves],
+        inputs=inputs,
         in_spec=pytree.tree_structure((args, dict(kwargs))),
         argument_names=argument_names,
         fake_mode=fake_mode,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._functorch import config as functorch_config
 
 from refimpl.capture.public.errors import UserError
 from refimpl.errors import UnsupportedByRefimpl
@@ -27,6 +28,7 @@ def operators() -> Iterator[None]:
         "write(Tensor(a!) x) -> ()",
         "failing(Tensor x) -> Tensor",
         "kept(Tensor x) -> Tensor",
+        "same(Tensor x) -> Tensor",
     ):
         library.define(schema)
     library.impl("doubled", lambda x: torch.cat([x, x]), "CPU")
@@ -35,6 +37,7 @@ def operators() -> Iterator[None]:
     library.impl("write", lambda x: (x.add_(1), None)[1], "CPU")
     library.impl("failing", lambda x: x + 1, "CPU")
     library.impl("kept", lambda x: x + 1, "CPU")
+    library.impl("same", lambda x: x, "CPU")
 
     def right(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         count = torch.library.get_ctx().new_dynamic_size()
@@ -47,6 +50,7 @@ def operators() -> Iterator[None]:
     torch.library.register_fake("refimpl_draft::right", right, lib=library)
     torch.library.register_fake("refimpl_draft::write", lambda x: None, lib=library)
     torch.library.register_fake("refimpl_draft::failing", failing, lib=library)
+    torch.library.register_fake("refimpl_draft::same", torch.clone, lib=library)
     torch.library.register_fake("refimpl_draft::kept", lambda x: x.new_empty(3), lib=library)
     yield
     library._destroy()
@@ -251,3 +255,34 @@ def test_an_error_of_the_program_stays_one() -> None:
 
     with pytest.raises(KeyError, match="of the program"):
         draft_export(Failing(), (torch.ones(2),))
+
+
+class Choosing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return x.sum() if (x.sum() + self.weight).item() > 0 else torch.is_nonzero(x[0])
+
+
+def test_a_setting_makes_export_take_the_roads_of_the_example() -> None:
+    with functorch_config.patch(fake_tensor_propagate_real_tensors=True):
+        program = export(Choosing(), (torch.ones(3),))
+        other = export(Choosing(), (torch.tensor([-3.0, 0.0]),))
+    assert program.module()(torch.ones(3)).item() == 3
+    with pytest.raises(RuntimeError, match="Runtime assertion failed"):
+        program.module()(-torch.ones(3))
+    assert other.module()(torch.tensor([-3.0, 0.0])) is True
+    with pytest.raises(UserError, match="control flow depends on data"):
+        export(Choosing(), (torch.ones(3),))
+
+
+def test_a_setting_makes_export_check_operators_by_their_values() -> None:
+    class Same(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.ops.refimpl_draft.same(x)
+
+    with functorch_config.patch(fake_tensor_propagate_real_tensors=True):
+        with pytest.raises(RuntimeError, match="alias"):
+            export(Same(), (torch.ones(3),))
