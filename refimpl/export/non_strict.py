@@ -111,6 +111,9 @@ def _extreme(real: Any, of_numbers: Any, of_tensors: Any, bound: str, *args: Any
     if kwargs or len(values) < 2 or not is_symbolic:
         return real(*args, **kwargs)
 
+    if not any(isinstance(value, torch.Tensor) for value in values):  # equal numbers are one operand
+        values = tuple({(type(v), v.node.expr if isinstance(v, SYMBOLIC_TYPES) else v): v for v in values}.values())
+
     def of_two(a: Any, b: Any) -> Any:
         if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
             fit = a.numel() == 1 and a.shape == b.shape and a.dtype == b.dtype

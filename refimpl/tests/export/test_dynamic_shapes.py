@@ -147,6 +147,15 @@ def test_dynamic_is_a_promise(strict: bool) -> None:
     assert raised.value.error_type is UserErrorType.CONSTRAINT_VIOLATION
 
 
+
+def test_the_largest_of_equal_sizes_is_one_operation() -> None:
+    module = Computing(lambda n: max([n, 3, n]) + max(n, n))
+    program = export(module, (torch.ones(4, 2),), dynamic_shapes=({0: Dim("n")},))
+    assert [node.target for node in program.graph.nodes].count(torch.sym_max) == 1
+    for size in (2, 5):
+        assert torch.equal(program.module()(torch.ones(size, 2)), module(torch.ones(size, 2)))
+
+
 def test_an_integer_may_vary_where_python_runs() -> None:
     class Scaled(nn.Module):
         def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
