@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
+
 from refimpl._torch import upstream_shape_error
 from refimpl.symbolic.congruences import steps
 from refimpl.symbolic.dynamic_shapes import DimSpec
@@ -78,7 +80,8 @@ def violations(env: Traced) -> list[Violation]:
     unique: dict[tuple[str, str], Violation] = {}
     for violation in found:
         if violation is not None:
-            unique.setdefault((violation.promise.label, violation.suggestion or violation.problem), violation)
+            promised = str(violation.promise.spec) if violation.text else violation.promise.label
+            unique.setdefault((promised, violation.suggestion or violation.problem), violation)
     return list(unique.values())
 
 
@@ -101,16 +104,21 @@ def _violation(env: Traced, promise: Promise) -> Violation | None:
     expr = env.replace(promise.expr)
     guards = _guards_about(env, promise.expr)
     if expr.is_number:
-        if promise.value in (0, 1) and not guards:
+        size = promise.spec.scale * expr + promise.spec.offset
+        place = promise.source.name.replace("L[", "inputs[", 1).replace(".size()", ".shape")
+        hinted = f"Received user-specified dim hint Dim.{promise.spec.policy}, but"
+        if promise.value in (0, 1) and not guards and not promise.spec.is_derived:
             problem = f"0 and 1 are specialised; the example has {expr}"
             if promise.spec.name:
                 return Violation(promise, problem)
-            place = promise.source.name.replace("L[", "inputs[", 1).replace(".size()", ".shape")
-            said = "Received user-specified dim hint Dim.DYNAMIC, but export 0/1 specialized due to hint of "
-            suggestion = f"{promise.label} = DimSpec.static()"
-            return Violation(promise, problem, suggestion, text=f"{said}{expr} for dimension {place}")
-        which = f"{promise.label} ({promise.source.name})" if promise.spec.name else promise.label
-        said = f"You marked {which} as dynamic, but your code specialized it to be a constant ({expr}). "
+            said = f"{hinted} export 0/1 specialized due to hint of {expr} for dimension {place}"
+            return Violation(promise, problem, f"{promise.label} = DimSpec.static()", text=said)
+        if not promise.spec.name and not any(isinstance(guard.expr, sympy.Eq) for guard in guards):
+            said = f"{hinted} tracing inferred a static shape of {expr} for dimension {place}"
+            suggestion = f"{promise.label} = DimSpec.static()  # {expr}"
+            return Violation(promise, f"is always {expr}", suggestion, guards, said)
+        which, place = (str(promise.spec), f" at {promise.source.name}") if promise.spec.name else (promise.label, "")
+        said = f"You marked {which} as dynamic but your code specialized it to be a constant ({size}){place}. "
         said += "If you're using Dim.DYNAMIC, replace it with either Dim.STATIC or Dim.AUTO."
         suggestion = f"{promise.label} = DimSpec.static()  # {expr}"
         return Violation(promise, f"is always {expr}", suggestion, guards, said)
@@ -123,16 +131,18 @@ def _equality(env: Traced, promise: Promise, expr: Any, guards: tuple[ShapeGuard
     """The violation if the size must equal an expression of dimensions with other names."""
     if expr == promise.expr:
         return None
-    by_symbol = {env.replace(p.expr): p for p in env.promises if env.replace(p.expr).is_Symbol}
-    by_symbol |= {p.expr: p for p in env.promises if p.expr.is_Symbol and env.replace(p.expr) == p.expr}  # its own
+    promises = env.promises[::-1]  # the first promise of a symbol stands for it
+    by_symbol = {env.replace(p.expr): p for p in promises if env.replace(p.expr).is_Symbol}
+    by_symbol |= {p.expr: p for p in promises if p.expr.is_Symbol and env.replace(p.expr) == p.expr}  # its own
     names = {symbol: p.label for symbol, p in by_symbol.items()}
     if promise.spec.name is not None and all(names.get(s) == promise.spec.name for s in expr.free_symbols):
         return None
     text = python_source(expr, lambda symbol: names.get(symbol) or env.source_name(symbol))
     label, source = promise.label, promise.source.name
-    others = ", ".join(f"{names[s]} = {env.source_name(s)}" for s in expr.free_symbols if s in names)
+    related = [by_symbol[s] for s in expr.free_symbols if s in names]
+    others = ", ".join(f"{p.spec if p.spec.name else p.label} = {p.source.name}" for p in related)
     said = f"The values of {label} = {source} must always be related to the values of {others} by {label} = {text}"
-    if expr.is_Symbol:
+    if expr.is_Symbol and not any(p.spec.is_derived for p in (promise, *related)):
         said = f"The values of {label} = {source} and {others} must always be equal"
     return Violation(promise, f"is always {text}", f"{label} = {text}", guards, said)
 

@@ -77,6 +77,11 @@ class DimSpec:
         """Whether the size is that of the example input, whatever it is."""
         return self == _STATIC
 
+    @property
+    def is_derived(self) -> bool:
+        """Whether the size is a function of the named one other than itself."""
+        return self.scale != 1 or self.offset != 0
+
     def __str__(self) -> str:
         if self.name is None:
             return self.policy.lower()

@@ -25,7 +25,7 @@ _LINEAR = re.compile(r"^(?:\d+ ?\* ?)?[^\s*+()/-]+(?: [+-] \d+)?$")
 
 
 class HintConflict(UserError, ValueError):
-    """`Dim.DYNAMIC` for a size of 0 or 1. Callers of torch.export catch it as a ValueError."""
+    """`Dim.DYNAMIC` for a size that has one value only: 0, 1, or within the bounds of the program. Callers of torch.export catch it as a ValueError."""
 
 
 def check_promises(env: ShapeEnv) -> None:
@@ -37,8 +37,8 @@ def check_promises(env: ShapeEnv) -> None:
     fixes = [f"  {fix}" for fix in suggested_fixes(env, found)]
     advice = "\nSuggested fixes:\n" + "\n".join(fixes) if fixes else ""
     names = ", ".join(dict.fromkeys(violation.promise.label for violation in found))
-    is_hint_of_one = any(violation.problem.startswith("0 and 1") for violation in found)
-    raise (HintConflict if is_hint_of_one else UserError)(
+    is_about_hint = any(violation.text.startswith("Received user-specified dim hint") for violation in found)
+    raise (HintConflict if is_about_hint else UserError)(
         UserErrorType.CONSTRAINT_VIOLATION,
         f"Constraints violated ({names})! For more information, see the conditions below.\n{problems}{advice}",
     )

@@ -146,6 +146,23 @@ def test_dynamic_is_a_promise(strict: bool) -> None:
         export(Adding(), (torch.ones(4), torch.ones(4)), dynamic_shapes=({0: Dim.DYNAMIC}, None), strict=strict)
     assert raised.value.error_type is UserErrorType.CONSTRAINT_VIOLATION
 
+    class AtMostFour(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert x.shape[0] <= 4
+            return x * 2
+
+    with pytest.raises(ValueError, match=r"Dim.DYNAMIC.* static shape of 4 for dimension inputs\['x'\].shape\[0\]"):
+        export(AtMostFour(), (torch.ones(4),), dynamic_shapes=({0: Dim.DYNAMIC(min=4)},), strict=strict)
+
+
+@STRICT
+def test_a_derived_size_that_is_constant_is_named_with_its_own_value(strict: bool) -> None:
+    d = Dim("d", min=1, max=2)
+    said = {"x": {0: 2 * d}, "y": {0: d + 1}}
+    with pytest.raises(UserError) as raised:
+        export(Adding(), (torch.ones(2), torch.ones(2)), dynamic_shapes=said, strict=strict)
+    for size in (r"2*d", "d + 1"):
+        assert f"You marked {size} as dynamic but your code specialized it to be a constant (2)" in str(raised.value)
 
 
 def test_the_largest_of_equal_sizes_is_one_operation() -> None:
