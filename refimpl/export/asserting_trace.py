@@ -64,13 +64,15 @@ class AssertingTrace(Trace):
             self._asserted[id(condition)] = condition
             before = len(graph.nodes)
             place = condition.stack.user_line() or condition.msg
-            message = f"Runtime assertion failed for expression {condition.expr} at {place}"
+            message = f"Runtime assertion failed for expression {condition.expr}"
             if determines:
                 self._assert_unsimplified(condition.expr, holds, message)
             else:
                 torch.ops.aten._assert_scalar.default(holds, message)
             for node in list(graph.nodes)[before:]:
                 node.meta["stack_trace"] = condition.stack.as_trace()
+                if node.target is torch.ops.aten._assert_scalar.default and isinstance(node.args[0], torch.fx.Node):
+                    node.args = (node.args[0], f"{message} on node '{node.args[0].name}', at {place}")
         _hoist([node for node in list(graph.nodes)[count:] if _is_of_assertion(node)])
 
     def _determines_symbols(self, condition: sympy.Basic) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import FakeTensor, FakeTensorMode, leaving_transforms, pytree
+from refimpl.capture.config import config
 from refimpl.capture.entry_points.export_signature import check_leaves
 from refimpl.capture.public.errors import UserErrorType
 from refimpl.export.asserting_trace import AssertingTrace
@@ -98,6 +99,11 @@ def traced(program: FakeProgram) -> TracedProgram:
         for leaf in pytree.tree_leaves(values):
             if is_wrapper(leaf):
                 trace.recording.node_of(leaf)  # raises for a wrapper to which the program has assigned another tensor
+        if (
+            program.shape_env.settings.prefer_deferred_runtime_asserts_over_guards
+            and not config.do_not_emit_runtime_asserts
+        ):
+            program.shape_env.defer_guards()
         trace.assert_conditions()
         return tuple(leaves)
 

@@ -29,6 +29,7 @@ class GuardOutput(UnbackedSymbols):
     guards: list[ShapeGuard]
     promises: list[Promise]
     deferred_runtime_asserts: dict[Any, list[RuntimeAssert]]
+    num_deferred_runtime_asserts: int
 
     def facts_of_ranges(self) -> FactState:
         """Facts with the ranges of single symbols only: those that are printed as ranges."""
@@ -72,6 +73,18 @@ class GuardOutput(UnbackedSymbols):
         facts = self.own_ranges()
         exprs = [self.replace(guard.expr) for guard in self.guards]
         return [expr for expr in dict.fromkeys(exprs) if facts.decide(expr) is None]
+
+    def defer_guards(self) -> None:
+        """Make runtime asserts of the guards that do not follow from ranges and equalities, for a graph to check at its calls."""
+        nontrivial = set(self.get_nontrivial_guards())
+        deferred = [guard for guard in self.guards if self.replace(guard.expr) in nontrivial]
+        found: dict[Any, RuntimeAssert] = {}
+        for guard in deferred:
+            expr = self.replace(guard.expr)
+            found.setdefault(expr, RuntimeAssert(expr, guard.source, guard.stack))
+        self.guards[:] = [guard for guard in self.guards if self.replace(guard.expr) not in nontrivial]
+        self.deferred_runtime_asserts.setdefault(None, []).extend(found.values())
+        self.num_deferred_runtime_asserts += len(found)
 
     def format_guards(self, verbose: bool = False) -> str:
         """One guard per line, as list items. verbose: with the user's source line."""

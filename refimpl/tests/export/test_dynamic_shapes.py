@@ -156,6 +156,30 @@ def test_dynamic_is_a_promise(strict: bool) -> None:
 
 
 @STRICT
+def test_a_relation_of_sizes_is_a_guard_or_as_asked_an_assertion(strict: bool) -> None:
+    class Related(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            if x.shape[0] ** 2 - y.shape[0] ** 2 >= 4 and x.shape[0] > 2:
+                return x.sum() + y.sum()
+            return x.sum()
+
+    said = {"x": {0: Dim("a", min=3)}, "y": {0: Dim("b")}}
+    for asserts in (False, True):
+        program = export(
+            Related(), (torch.ones(5), torch.ones(3)), dynamic_shapes=said, strict=strict,
+            prefer_deferred_runtime_asserts_over_guards=asserts,
+        )  # fmt: skip
+        assert len(program.guards) == (0 if asserts else 1)
+        message = (
+            r"Runtime assertion failed for expression .* >= 4 on node 'ge'" if asserts else "Guard failed: .* >= 4"
+        )
+        for runnable in (program.module(), program.run_decompositions().module()):
+            assert runnable(torch.ones(4), torch.ones(2)).item() == 6
+            with pytest.raises(RuntimeError, match=message):
+                runnable(torch.ones(4), torch.ones(4))
+
+
+@STRICT
 def test_a_derived_size_that_is_constant_is_named_with_its_own_value(strict: bool) -> None:
     d = Dim("d", min=1, max=2)
     said = {"x": {0: 2 * d}, "y": {0: d + 1}}
