@@ -218,6 +218,10 @@ _EXPORT_COMPANIONS = {
     f"{_EXPORT_PACKAGE}.dynamic_shapes.refine_dynamic_shapes_from_suggested_fixes": (
         f"{_OURS}.shapes.refining.refine_dynamic_shapes_from_suggested_fixes"
     ),
+    **{
+        f"torch._export.serde.dynamic_shapes.{name}": f"{_UPSTREAM}.saved_shapes.{name}"
+        for name in ("DynamicShapesSpec", "RootDim", "_dump_dynamic_shapes", "_load_dynamic_shapes")
+    },
     f"{_EXPORT_PACKAGE}.decomp_utils.CustomDecompTable": f"{_OURS}.decomposition_table.CompositeTable",
     **{
         f"{_EXPORT_PACKAGE}._draft_export.{name}": f"{_OURS}.{name}"

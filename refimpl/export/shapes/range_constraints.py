@@ -25,7 +25,7 @@ _LINEAR = re.compile(r"^(?:\d+ ?\* ?)?[^\s*+()/-]+(?: [+-] \d+)?$")
 
 
 class HintConflict(UserError, ValueError):
-    """`Dim.DYNAMIC` for a size that has one value only: 0, 1, or within the bounds of the program. Callers of torch.export catch it as a ValueError."""
+    """`Dim.DYNAMIC` for a size with one value: 0, 1, or what the program's bounds leave. torch's is a ValueError too."""
 
 
 def check_promises(env: ShapeEnv) -> None:

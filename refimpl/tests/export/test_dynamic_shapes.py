@@ -19,6 +19,7 @@ from refimpl.export import Dim, ShapesCollection, dims, export, register_datacla
 from refimpl.export.errors import InputMismatch
 from refimpl.tests.export.forms import STRICT, decomposed
 from refimpl.tests.export.modules import Adding, Containers, Shifted
+from refimpl.upstream.saved_shapes import _dump_dynamic_shapes, _load_dynamic_shapes
 
 
 class Branching(nn.Module):
@@ -579,3 +580,46 @@ def test_one_tensor_at_two_places_is_two_inputs(strict: bool) -> None:
     assert list(program.graph_signature.user_inputs) == ["x", "y"]
     assert program.module()(torch.ones(3), torch.full((3,), 5.0)).tolist() == [10.0] * 3
     assert t.tolist() == [1.0] * 3  # exporting writes to nothing
+
+
+def test_shapes_are_saved_as_plain_data() -> None:
+    n = Dim("n", min=3, max=9)
+    said = {
+        "pair": ({0: 2 * n, 1: None}, (2 * n - 1,)),
+        "table": {"u": (n, Dim.AUTO)},
+        "free": {0: Dim("m")},
+        "name": None,
+    }
+    args = ((torch.ones(8, 2), torch.ones(7)), {"u": torch.ones(4, 5)}, torch.ones(6), "name")
+    saved = _dump_dynamic_shapes(said, args, to_dict=True)
+    assert saved == {
+        "dynamic_shapes": ((["2*n", 2], ["2*n - 1"]), {"u": ["n", "_DimHint.AUTO"]}, ["m"], None),
+        "dims": {
+            "m": {"min": 0, "max": None, "derived": []},
+            "n": {"min": 3, "max": 9, "derived": ["2*n", "2*n - 1"]},
+        },
+    }
+    loaded = _load_dynamic_shapes(saved, from_dict=True)
+    assert _dump_dynamic_shapes(loaded, args) == _dump_dynamic_shapes(said, args)
+    (_, less), table, _, name = loaded
+    assert (less[0].fn(5), less[0].root, table["u"][1], name) == (9, table["u"][0], Dim.AUTO, None)
+    assert _load_dynamic_shapes(_dump_dynamic_shapes(None, args), from_dict=True) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dims": {}}, "to be tracked in"),
+        ({"dims": {"n": {"min": 3, "max": 9}}}, "to have keys"),
+        ({"dims": {"n": {"min": None, "max": 9, "derived": []}}}, "`min` to an int"),
+        ({"dims": {"n": {"min": 3, "max": 9, "derived": ["n**2"]}}}, "linear expressions"),
+        ({"dims": {"n": {"min": 3, "max": 9, "derived": ["m + 1"]}}}, "only free symbol"),
+        ({"dynamic_shapes": [[2.5]]}, "Expected leaves"),
+    ],
+)
+def test_saved_shapes_of_another_form_are_refused(change: dict[str, Any], message: str) -> None:
+    saved = {"dynamic_shapes": [["n"]], "dims": {"n": {"min": 3, "max": 9, "derived": []}}, **change}
+    with pytest.raises(UserError, match=message):
+        _load_dynamic_shapes(saved, from_dict=True)
+    with pytest.raises(UserError, match="mismatch"):
+        _dump_dynamic_shapes(([{0: 2}],), ([torch.ones(2), torch.ones(2)],))
