@@ -138,11 +138,21 @@ class _Source:
         return export_function(
             run,
             tuple(self.values[position] for position in self.distinct),
-            decompositions=table,
+            decompositions=_with_clones(table),
             no_tangents=True,
             names=[self.placeholders[position].name for position in self.distinct],
             **options,
         )
+
+
+def _with_clones(table: DecompositionTable) -> DecompositionTable:
+    """The table, in which `lift_fresh_copy` is a copy like others: in a functional graph nothing is left to be lifted."""
+    aten = torch.ops.aten
+    if aten.lift_fresh_copy.default in table:
+        return table
+    made = table.copy() if isinstance(table, CompositeTable) else dict(table)
+    made[aten.lift_fresh_copy.default] = aten.clone.default
+    return made
 
 
 def _distinct(values: Sequence[Any], states: Sequence[Any]) -> tuple[list[int], list[int]]:
@@ -343,7 +353,7 @@ def _update(spec: InputSpec, value: fx.Node) -> OutputSpec:
     kind = _UPDATES.get(spec.kind)
     if kind is None:
         raise UnsupportedByRefimpl(
-            seen=f"a write to {spec.target!r}, which is a constant",
+            seen=f"a write to a constant (Constant {spec.target} is mutated by the program)",
             supported="writes to parameters, buffers and inputs",
             do="register it as a buffer",
         )

@@ -9,7 +9,7 @@ from torch._decomp import core_aten_decompositions
 from torch.nn import functional as F
 
 from refimpl.export import default_decompositions, export
-from refimpl.export.decomposition_table import CompositeTable
+from refimpl.export.decomposition_table import CompositeTable, composite_decompositions
 
 aten = torch.ops.aten
 
@@ -75,6 +75,15 @@ def test_by_default_all_composites_are_decomposed() -> None:
             return F.interpolate(x, scale_factor=2, mode="bilinear")
 
     assert aten.upsample_bilinear2d.vec not in targets_of(None, Upsampled(), torch.randn(1, 1, 2, 2))
+
+
+def test_no_table_leaves_a_copy_that_waits_to_be_lifted() -> None:
+    class Lifting(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return aten.lift_fresh_copy(x) + 1
+
+    for table in ({}, None, composite_decompositions()):
+        assert aten.lift_fresh_copy.default not in targets_of(table, Lifting(), torch.randn(2))
 
 
 def test_core_operators_are_not_decomposed() -> None:
