@@ -87,14 +87,16 @@ def _merged(value: Any, *others: Any) -> Any:
 def _merged_number(value: Any, *others: Any) -> Any:
     if any(type(other) is not type(value) for other in others):
         raise ValueError(
-            f"The following inputs were found to have differing types, which cannot be dynamic: {(value, *others)}"
+            "The following inputs were found to have differing types, so they cannot be marked as dynamic: "
+            f"{(value, *others)}"
         )
     if all(other == value for other in others):
         return None
     if type(value) is int:
         return Dim.DYNAMIC
     raise ValueError(
-        "The following inputs were found to have differing values, and only sizes and integers can be dynamic: "
+        "The following inputs were found to have differing values, but they are no sizes or integers, "
+        "so they cannot be marked as dynamic: "
         f"{(value, *others)}"
     )
 

@@ -59,8 +59,10 @@ def test_additional_examples_may_order_and_pass_arguments_as_calls_may() -> None
 def test_examples_that_differ_otherwise_are_refused() -> None:
     more = AdditionalInputs()
     more.add((torch.randn(3), "b"))
-    with pytest.raises(ValueError, match="differing values"):
+    with pytest.raises(ValueError, match=r"they cannot be marked as dynamic: \('a', 'b'\)"):
         more.dynamic_shapes(Scaled(), (torch.randn(3), "a"))
+    with pytest.raises(ValueError, match=r"differing types, so they cannot be marked as dynamic: \(1, 'b'\)"):
+        more.dynamic_shapes(Scaled(), (torch.randn(3), 1))
     with pytest.raises(AssertionError, match="a tuple"):
         more.add(torch.randn(3))  # type: ignore[arg-type]
 

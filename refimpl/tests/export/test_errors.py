@@ -76,3 +76,29 @@ def test_an_operator_without_a_fake_kernel_is_named() -> None:
 
     with pytest.raises(UnsupportedByRefimpl, match=r"aten\._to_sparse\.default, an operator without a fake kernel"):
         export(Sparse(), (torch.eye(3),))
+
+
+@pytest.mark.parametrize("count", [0, 4])
+def test_the_truth_of_several_values_has_eager_s_error(count: int) -> None:
+    class Truth(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> bool:
+            return torch.ops.aten.is_nonzero(x)
+
+    with pytest.raises(RuntimeError) as expected:
+        Truth()(torch.ones(count))
+    with pytest.raises(RuntimeError, match=re.escape(str(expected.value).splitlines()[0])):
+        export(Truth(), (torch.ones(count),))
+
+
+def test_a_write_to_a_constant_is_refused_by_its_name() -> None:
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen = torch.zeros(2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.seen.add_(x) * 2
+
+    program = export(Counting(), (torch.ones(2),))
+    with pytest.raises(UnsupportedByRefimpl, match=r"Constant seen is mutated[^\n]*\n(.*\n)*.*register it as a buffer"):
+        program.run_decompositions()
