@@ -117,6 +117,10 @@ def _has_fake(value: Any, depth: int) -> bool:
         return any(_has_fake(item, depth - 1) for item in value.values())
     if isinstance(value, (list, tuple, set, deque)):
         return any(_has_fake(item, depth - 1) for item in value)
+    if isinstance(value, MethodType):
+        return any(_has_fake(part, depth - 1) for part in (value.__self__, value.__func__))
+    if isinstance(value, FunctionType):
+        return any(_has_fake(_content(cell, ""), depth - 1) for cell in value.__closure__ or ())
     return _is_plain_object(value) and _has_fake(_attributes(value), depth - 1)
 
 

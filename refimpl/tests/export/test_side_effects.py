@@ -126,6 +126,25 @@ def test_a_list_that_forward_closes_over(strict: bool) -> None:
     assert kept == []
 
 
+@STRICT
+def test_functions_that_forward_stores_are_searched_for_what_they_close_over(strict: bool) -> None:
+    kept: list[Any] = []
+
+    class Deferring(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x + 1
+
+            def later() -> torch.Tensor:
+                return y * 2
+
+            kept.append(later)
+            return x.sin()
+
+    with pytest.warns(UserWarning, match="fake tensors of the export in kept"):
+        export(Deferring(), (torch.ones(3),), strict=strict)
+    assert kept == []
+
+
 def test_a_global_that_forward_assigns() -> None:
     with pytest.warns(UserWarning, match="fake tensors of the export in LAST"):
         export(Assigning(), (torch.ones(3),))
