@@ -23,6 +23,7 @@ from refimpl.aot.partition.default import default_partition
 from refimpl.errors import MutatedRegionInput
 from refimpl.functionalize import functionalize_graph
 from refimpl.functionalize.schemas import facts_of
+from refimpl.trace.higher_order.subgraphs import same_operands
 from refimpl.trace.recording_mode import paused_recordings
 from refimpl.trace.tracing import Trace, current_trace
 
@@ -71,7 +72,7 @@ def call_region(run: Function, identifier: str, operands: Sequence[Any]) -> Any:
         return NotImplemented
     is_trained = torch.is_grad_enabled() and any(map(_requires_grad, operands))
     known = trace.recording.reused_graphs
-    key = (identifier, is_trained, *map(_metadata, operands))
+    key = (identifier, is_trained, same_operands(operands), *map(_metadata, operands))
     plan = known.get(key)
     if plan is None:
         name = identifier

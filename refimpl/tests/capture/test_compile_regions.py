@@ -174,9 +174,20 @@ def appending(x: Tensor, y: Tensor) -> Any:
     return noting(x) + noting(y), found[0] * 2, found[1]
 
 
+@region
+def sine_and_cosine(t: Tensor) -> tuple[Tensor, Tensor]:
+    return t.sin(), t.cos()
+
+
+def with_one_tangent_for_two_results(x: Tensor, y: Tensor) -> Any:
+    first = sine_and_cosine(x * y)
+    second = sine_and_cosine(first[0])
+    return first[1] + second[0] + second[1]
+
+
 PROGRAMS: list[Callable[..., Any]] = [
     chained, of_containers, random, of_indices, with_unused_results, of_numbers, nested, of_sizes, conditional, literals,
-    checkpoints, with_modes, of_functions, appending,
+    checkpoints, with_modes, of_functions, appending, with_one_tangent_for_two_results,
 ]  # fmt: skip
 
 

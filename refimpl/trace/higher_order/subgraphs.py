@@ -59,14 +59,16 @@ def operands_second(stem: str) -> Rule:
 def invoke_subgraph(call: HigherOrderCall, function: Function, identifier: str, *operands: Any) -> Recorded:
     """Node: invoke_subgraph(repeated_subgraph0, identifier, *operands). Calls with the same identifier share a graph.
 
-    A function with closed-over values has a graph for each call, because another call may close over others.
+    A function with closed-over values has a graph for each call, because another call may close over others. A graph of calls
+    with one tensor at two places has one input for both, and does not serve calls with two.
     """
-    known = call.recording.reused_graphs.get(identifier)
+    key = (identifier, same_operands(operands))
+    known = call.recording.reused_graphs.get(key)
     if known is None:
         subgraph = call.trace(function, operands)
         (node,) = call.attach({"repeated_subgraph": subgraph.graph_module})
         if not subgraph.lifted:
-            call.recording.reused_graphs[identifier] = subgraph, node
+            call.recording.reused_graphs[key] = subgraph, node
     else:
         subgraph, node = known
     operands = (*operands, *call.lifted(subgraph))
@@ -78,6 +80,12 @@ def invoke_subgraph(call: HigherOrderCall, function: Function, identifier: str, 
         with call.fake_mode:
             result = call.fresh(subgraph.graph_module(*operands))
     return Recorded(args=(node, identifier, *operands), kwargs={}, result=result)
+
+
+def same_operands(operands: Sequence[Any]) -> tuple[int, ...]:
+    """For each operand the first place at which the same object or symbolic number is: (0, 1, 0) for (x, y, x)."""
+    names = [str(operand) if isinstance(operand, SYMBOLIC_TYPES) else id(operand) for operand in operands]
+    return tuple(map(names.index, names))
 
 
 def hints_wrapper(
