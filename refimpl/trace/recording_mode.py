@@ -581,7 +581,7 @@ class RecordingMode(DispatchMode):
             self.track(result, node)
 
 
-def _no_trace(function: Callable[..., Any], operands: tuple[Any, ...]) -> Subgraph:
+def _no_trace(function: Callable[..., Any], operands: tuple[Any, ...], **options: Any) -> Subgraph:
     raise NoTraceRunning(f"an operator on the function {function!r}")
 
 

@@ -40,8 +40,8 @@ from oracle.program.clone import bytes_of, has_plain_storage
 
 SHIPPED = (
     "oracle/configure.py", "oracle/dtypes.py", "oracle/errors.py", "oracle/hygiene.py", "oracle/measure.py",
-    "oracle/observe/__init__.py", "oracle/observe/copies.py", "oracle/observe/flatten.py", "oracle/observe/outcome.py",
-    "oracle/observe/repeated.py",
+    "oracle/observe/__init__.py", "oracle/observe/copies.py", "oracle/observe/flatten.py", "oracle/observe/memory.py",
+    "oracle/observe/outcome.py", "oracle/observe/repeated.py", "oracle/observe/shelf.py",
     "oracle/program/__init__.py", "oracle/program/build.py", "oracle/program/clone.py", "oracle/program/encode.py",
     "oracle/program/fills.py", "oracle/program/inputs.py", "oracle/program/other_values.py",
 )  # fmt: skip

@@ -72,11 +72,9 @@ from refimpl.capture.guards.sources import (
     PlainAttributeSource,
     PlainItemsSource,
     PlainMappingSource,
-    ReducedSource,
     RestSource,
     Source,
     float_tensor,
-    items_ahead,
     plain_items,
 )
 from refimpl.capture.guards.static_shapes import tensor_always_has_static_shape
@@ -85,7 +83,14 @@ from refimpl.capture.public import marks
 from refimpl.capture.public.marks import DYNAMIC
 from refimpl.capture.public.numpy_interop import is_tensor_like, tensor_of_numpy
 from refimpl.capture.recognition import Treatment, defined_in, treatment
-from refimpl.capture.state.found_containers import dict_of_program, set_of_program
+from refimpl.capture.state.found_containers import (
+    deque_of_program,
+    dict_of_program,
+    iterator_of_program,
+    partial_of_program,
+    set_of_program,
+    slice_of_program,
+)
 from refimpl.capture.state.graph import SegmentGraph
 from refimpl.capture.state.node_meta import NodeMeta
 from refimpl.capture.state.operator_calls import OperatorState, is_symbolic
@@ -95,7 +100,6 @@ from refimpl.capture.values import (
     ArrayValue,
     CellValue,
     ConstantValue,
-    DequeValue,
     DictValue,
     FoundIteratorValue,
     FrozenDictValue,
@@ -106,10 +110,8 @@ from refimpl.capture.values import (
     MethodValue,
     NumberValue,
     ObjectValue,
-    PartialValue,
     RegionValue,
     SequenceValue,
-    SliceValue,
     SubclassTensorValue,
     TensorValue,
     Value,
@@ -130,7 +132,6 @@ from refimpl.trace.triton_kernels import is_kernel
 
 _ITERATORS = tuple(type(iter(found)) for found in ([], (), range(0)))
 STATIC = InputPolicy({})
-_MOST_AHEAD = 1024  # remaining elements of an iterator of the program
 _BY_IDENTITY = (
     Enum, FunctionType, type, ModuleType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType,
     GetSetDescriptorType,
@@ -581,61 +582,6 @@ class CaptureState(OperatorState):
         items: list[Value] = [LazyValue(item, ItemSource(source, index)) for index, item in enumerate(found)]
         return SequenceValue(type(found), items, source)
 
-    def _iterator(self, found: Any, source: Source) -> Value | None:
-        """The value of an iterator over a list, tuple or range; None for a long one, and if the segment has changed the list."""
-        ahead, rest, over = items_ahead(found), RestSource(source), None
-        if len(ahead) > _MOST_AHEAD:
-            return None
-        reduced = found.__reduce__()
-        self.guard(GuardKind.TYPE, source, type(found))
-        if type(ahead) is list:
-            self.guard(GuardKind.LENGTH, ReducedSource(source), len(reduced))
-        if (
-            type(ahead) is list and len(reduced) > 2
-        ):  # an iterator that is at the end of its list, but not exhausted, gives more if the list grows
-            over = self.wrap(reduced[1][0], ItemSource(ItemSource(ReducedSource(source), 1), 0))
-            if not isinstance(over, SequenceValue) or self.effects.is_changed(over):
-                return None
-        items: list[Value] = [LazyValue(item, ItemSource(rest, index)) for index, item in enumerate(ahead)]
-        made = FoundIteratorValue(items, over, source)
-        if over is not None:
-            self.effects.watch(made)
-        self.iterators.append(made)
-        return made
-
-    def _slice(self, found: slice, source: Source) -> Value | None:
-        """The value of a slice of constants and symbolic numbers; None for another slice."""
-        self.guard(GuardKind.TYPE, source, slice)
-        parts = [self.wrap(getattr(found, name), AttributeSource(source, name)) for name in ("start", "stop", "step")]
-        if all(isinstance(part, ConstantValue) for part in parts):
-            return ConstantValue(found)
-        if not all(isinstance(part, (ConstantValue, NumberValue)) for part in parts):
-            return None
-        made = SliceValue(tuple(parts))
-        made.source = source
-        return made
-
-    def _deque(self, found: deque[Any], source: Source) -> Value:
-        self.guard(GuardKind.TYPE, source, deque)
-        self.guard(GuardKind.LENGTH, source, len(found))
-        self.guard(GuardKind.EQUALS, AttributeSource(source, "maxlen"), found.maxlen)
-        items: list[Value] = [LazyValue(item, ItemSource(source, index)) for index, item in enumerate(found)]
-        return DequeValue(items, found.maxlen, source)
-
-    def _partial(self, found: functools.partial[Any], source: Source) -> Value | None:
-        """The value of a partial function; None for one with attributes of its own."""
-        if found.__dict__:
-            return None
-        self.guard(GuardKind.TYPE, source, type(found))
-        self.guard(GuardKind.EMPTY, AttributeSource(source, "__dict__"))
-        keywords = self.wrap(found.keywords, AttributeSource(source, "keywords"))
-        args = self.wrap(found.args, AttributeSource(source, "args"))
-        if not isinstance(keywords, DictValue) or not isinstance(args, SequenceValue):
-            return None
-        named = {key: value for key, (_, value) in keywords.items.items()}
-        function = self.wrap(found.func, AttributeSource(source, "func"))
-        return PartialValue(function, list(args.items), named, source)
-
     def items_of(self, value: ObjectValue) -> DictValue | SequenceValue:
         """The items, at the entry, of an object whose class derives from dict, list or tuple."""
         assert value.source is not None
@@ -821,13 +767,13 @@ _BUILDERS_BY_CLASS: dict[type, Callable[[CaptureState, Any, Source], Value | Non
     **dict.fromkeys((tuple, list, torch.Size), CaptureState._sequence),
     **dict.fromkeys((dict, OrderedDict, defaultdict), dict_of_program),
     **dict.fromkeys((set, frozenset), set_of_program),
-    **dict.fromkeys(_ITERATORS, CaptureState._iterator),
+    **dict.fromkeys(_ITERATORS, iterator_of_program),
     np.ndarray: CaptureState._array,
     CodeType: CaptureState._code,
     FunctionType: CaptureState._function,
-    slice: CaptureState._slice,
-    deque: CaptureState._deque,
-    functools.partial: CaptureState._partial,
+    slice: slice_of_program,
+    deque: deque_of_program,
+    functools.partial: partial_of_program,
     MappingProxyType: CaptureState._mapping_proxy,
     MethodType: CaptureState._method,
     CellType: CaptureState._cell,

@@ -1,4 +1,4 @@
-"""Dicts and sets of the program: their values, and the guards that hold their keys.
+"""Containers of the program, such as dicts, deques, slices and iterators: their values, and the guards that hold their keys.
 
 Counterpart: torch/_dynamo/variables/builder.py VariableBuilder.wrap_listlike, the branches for dicts and sets
 Differs: one guard compares all keys that are constants, functions or classes. Where a tensor or another object that is compared
@@ -7,27 +7,43 @@ by identity is among the keys, each key has a guard of its own, at its place in 
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+import functools
+from collections import OrderedDict, defaultdict, deque
 from typing import Any
 
 import torch
 
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
-from refimpl.capture.guards.sources import AttributeSource, DictKeySource, DictPlaceSource, ItemSource, Source
+from refimpl.capture.guards.sources import (
+    AttributeSource,
+    DictKeySource,
+    DictPlaceSource,
+    ItemSource,
+    ReducedSource,
+    RestSource,
+    Source,
+    items_ahead,
+)
 from refimpl.capture.values import (
     ConstantValue,
     DefaultDictValue,
+    DequeValue,
     DictValue,
+    FoundIteratorValue,
+    NumberValue,
     ObjectValue,
+    PartialValue,
     SequenceValue,
     SetValue,
+    SliceValue,
     TensorValue,
     Value,
 )
 from refimpl.capture.values.hashing import Member, has_own_key, is_compared_by_identity, is_known_key
 from refimpl.capture.values.value import LazyValue
 
+_MOST_AHEAD = 1024  # remaining elements of an iterator of the program
 _MOST_KEYS = 10_000  # keys of a dict that are guarded each at its place
 _TENSOR_KEYS = (torch.Tensor, torch.nn.Parameter)  # found by identity, though their `==` gives a tensor
 
@@ -109,3 +125,62 @@ def _known_key(key: Any) -> Value:
     if type(key) is tuple:
         return SequenceValue(tuple, [_known_key(item) for item in key])
     return ObjectValue(key) if has_own_key(key) else ConstantValue(key)
+
+
+def iterator_of_program(state: Any, found: Any, source: Source) -> Value | None:
+    """The value of an iterator over a list, tuple or range; None for a long one, and if the segment has changed the list."""
+    ahead, rest, over = items_ahead(found), RestSource(source), None
+    if len(ahead) > _MOST_AHEAD:
+        return None
+    reduced = found.__reduce__()
+    state.guard(GuardKind.TYPE, source, type(found))
+    if type(ahead) is list:
+        state.guard(GuardKind.LENGTH, ReducedSource(source), len(reduced))
+    if (
+        type(ahead) is list and len(reduced) > 2
+    ):  # an iterator that is at the end of its list, but not exhausted, gives more if the list grows
+        over = state.wrap(reduced[1][0], ItemSource(ItemSource(ReducedSource(source), 1), 0))
+        if not isinstance(over, SequenceValue) or state.effects.is_changed(over):
+            return None
+    items: list[Value] = [LazyValue(item, ItemSource(rest, index)) for index, item in enumerate(ahead)]
+    made = FoundIteratorValue(items, over, source)
+    if over is not None:
+        state.effects.watch(made)
+    state.iterators.append(made)
+    return made
+
+
+def slice_of_program(state: Any, found: slice, source: Source) -> Value | None:
+    """The value of a slice of constants and symbolic numbers; None for another slice."""
+    state.guard(GuardKind.TYPE, source, slice)
+    parts = [state.wrap(getattr(found, name), AttributeSource(source, name)) for name in ("start", "stop", "step")]
+    if all(isinstance(part, ConstantValue) for part in parts):
+        return ConstantValue(found)
+    if not all(isinstance(part, (ConstantValue, NumberValue)) for part in parts):
+        return None
+    made = SliceValue(tuple(parts))
+    made.source = source
+    return made
+
+
+def deque_of_program(state: Any, found: deque[Any], source: Source) -> Value:
+    state.guard(GuardKind.TYPE, source, deque)
+    state.guard(GuardKind.LENGTH, source, len(found))
+    state.guard(GuardKind.EQUALS, AttributeSource(source, "maxlen"), found.maxlen)
+    items: list[Value] = [LazyValue(item, ItemSource(source, index)) for index, item in enumerate(found)]
+    return DequeValue(items, found.maxlen, source)
+
+
+def partial_of_program(state: Any, found: functools.partial[Any], source: Source) -> Value | None:
+    """The value of a partial function; None for one with attributes of its own."""
+    if found.__dict__:
+        return None
+    state.guard(GuardKind.TYPE, source, type(found))
+    state.guard(GuardKind.EMPTY, AttributeSource(source, "__dict__"))
+    keywords = state.wrap(found.keywords, AttributeSource(source, "keywords"))
+    args = state.wrap(found.args, AttributeSource(source, "args"))
+    if not isinstance(keywords, DictValue) or not isinstance(args, SequenceValue):
+        return None
+    named = {key: value for key, (_, value) in keywords.items.items()}
+    function = state.wrap(found.func, AttributeSource(source, "func"))
+    return PartialValue(function, list(args.items), named, source)

@@ -196,8 +196,13 @@ class NumberValue(Value):
 
     @property
     def is_float_of_inputs(self) -> bool:
-        """Whether it is a float that is known during capture, so that guards can hold it."""
-        return isinstance(self.number, torch.SymFloat) and self.number.node.has_hint()
+        """Whether it is computed from a float that the graph takes: one that is known during capture, so that guards can hold it.
+        Floats that are computed from sizes alone are operations of the graph.
+        """
+        node: Any = self.number.node
+        if not isinstance(self.number, torch.SymFloat) or not node.has_hint():
+            return False
+        return any(not symbol.is_integer for symbol in node.expr.free_symbols)
 
     def truth(self, domain: SymbolicDomain) -> bool:
         if self.is_float_of_inputs:

@@ -21,7 +21,6 @@ EXAMPLES = tuple(
     example for module in _MODULES for example in Page.examples if example.run.__module__ == module.__name__
 )
 _REASONS: dict[str, tuple[str, ...]] = {
-    "export has no AdditionalInputs": ("torch.export/sizes_by_more_inputs",),
     "a table of the program is not used for composite operators": ("torch.export/a_table_of_one_s_own",),
 }
 FAILING = MappingProxyType({name: reason for reason, names in _REASONS.items() for name in names})
