@@ -361,54 +361,6 @@ def refuses_call(func: Any, args: Any, kwargs: Any) -> bool:
     return _with(func, args, kwargs, _Made(trial_operands, 0, None, lambda _, memory: _vary(memory, 0))) is None
 
 
-def takes_strides(func: Any, args: Any, kwargs: Any) -> bool:
-    """Whether an operator computes the same from tensors with these strides as from contiguous copies of them.
-
-    By its tag for pointwise operators; the CPU kernel tells it of others. `as_strided` does not, and some kernels trust their
-    callers: `native_group_norm_backward` reads a contiguous gradient. Trial operands have memory for the latter. False if the
-    kernel is not run.
-    """
-    if not isinstance(func, OpOverload) or func.namespace not in _NAMESPACES or func._schema.is_mutable:
-        return False
-    if torch.Tag.pointwise in func.tags:
-        return True
-    if torch.Tag.data_dependent_output in func.tags or torch.Tag.nondeterministic_seeded in func.tags:
-        return False
-    given = _leaves((*args, *kwargs.values()))
-    tensors = [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
-    if not all(isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in given) or not all(map(_is_dense, tensors)):
-        return False
-    trial_operands = _trial_operands(func, args, kwargs, given, tensors) if _may_run(func, tensors) else None
-    if trial_operands is None:
-        return False
-    runs = [
-        _with(func, args, kwargs, _Made(trial_operands, 0, None, copy=copy))
-        for copy in (_with_memory_of_a_copy, lambda operand: _with_memory_of_a_copy(operand).contiguous())
-    ]
-    if any(run is None for run in runs):
-        return False
-    found, expected = ([leaf for leaf in _leaves(run[0]) if isinstance(leaf, torch.Tensor)] for run in runs if run)
-    with without_dispatch(), below_autograd(), torch.no_grad():
-        return all(map(_is_close, found, expected))
-
-
-def _with_memory_of_a_copy(operand: torch.Tensor) -> torch.Tensor:
-    """The trial operand filled with numbers that differ, and with memory behind it where it has less than a contiguous copy."""
-    memory = operand.new_empty(
-        max(operand.numel(), 0 if 0 in operand.shape else reach(operand.shape, operand.stride()))
-    )
-    _vary(memory, 0)
-    return memory.as_strided(operand.shape, operand.stride())
-
-
-def _is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Whether two results are equal but for the order of sums."""
-    if found.shape != expected.shape or found.dtype != expected.dtype:
-        return False
-    kind = torch.complex128 if found.is_complex() else torch.float64
-    return torch.allclose(found.to(kind), expected.to(kind), rtol=1e-2, atol=1e-2, equal_nan=True)
-
-
 def _product_of_ints(given: Sequence[Any]) -> int:
     """The product of the int arguments other than 0, which may be sizes of the result."""
     return math.prod(abs(hint_of(leaf)) or 1 for leaf in given if isinstance(leaf, (int, torch.SymInt)))
@@ -604,16 +556,13 @@ class _Made:
         dtypes: Iterator[torch.dtype] | None,
         values: Callable[[torch.Tensor, torch.Tensor], None] | None = None,
         most: int = _MOST_ELEMENTS,
-        copy: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> None:
-        """`values(operand, memory)` may fill a trial operand's memory, of shape [elements], with other numbers than `fill`;
-        `copy(operand)` may replace a trial operand."""
+        """`values(operand, memory)` may fill a trial operand's memory, of shape [elements], with other numbers than `fill`."""
         self._trial_operands = trial_operands
         self._fill = fill
         self._dtypes = dtypes
         self._values = values
         self._most = most
-        self._copy = copy
         self.tensors: dict[int, torch.Tensor] = {}  # by id of the operand
 
     def like(self, value: Any) -> Any:
@@ -629,8 +578,6 @@ class _Made:
                 made = self.tensors[id(value)] = filled(*geometry, value, self._fill, dtype)
                 if self._values is not None and 0 not in geometry[0]:
                     self._values(value, made.as_strided((reach(*geometry),), (1,)))
-                if self._copy is not None:
-                    self.tensors[id(value)] = self._copy(made)
             return self.tensors[id(value)]
         if isinstance(value, torch.device):
             return torch.device("cpu")

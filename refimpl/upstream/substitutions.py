@@ -170,6 +170,7 @@ _CAPTURE_COMPANIONS = {
     },
 }  # fmt: skip
 _EXPORT_PACKAGE = "torch.export"
+_SAVED_SHAPES = "torch._export.serde.dynamic_shapes"
 _VERIFIER = "torch._export.verifier"
 _OURS = "refimpl.export"
 _EXPORT = {
@@ -219,7 +220,7 @@ _EXPORT_COMPANIONS = {
         f"{_OURS}.shapes.refining.refine_dynamic_shapes_from_suggested_fixes"
     ),
     **{
-        f"torch._export.serde.dynamic_shapes.{name}": f"{_UPSTREAM}.saved_shapes.{name}"
+        f"{_SAVED_SHAPES}.{name}": f"{_UPSTREAM}.saved_shapes.{name}"
         for name in ("DynamicShapesSpec", "RootDim", "_dump_dynamic_shapes", "_load_dynamic_shapes")
     },
     f"{_EXPORT_PACKAGE}.decomp_utils.CustomDecompTable": f"{_OURS}.decomposition_table.CompositeTable",

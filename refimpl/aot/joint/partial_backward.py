@@ -31,10 +31,55 @@ from refimpl.functionalize.views import RESHAPES, ViewWriter
 from refimpl.symbolic.errors import NewGuard
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sym_node import SymNode
-from refimpl.trace.eager_facts import takes_strides
 from refimpl.trace.metadata import notes_of
 
 _aten = torch.ops.aten
+# Besides pointwise operators: kernels that accept inputs of any layout, and views of any layout.
+_OF_ANY_LAYOUT = RESHAPES | {
+    _aten.expand.default,
+    _aten.permute.default,
+    _aten.transpose.int,
+    _aten.t.default,
+    _aten.squeeze.default,
+    _aten.squeeze.dim,
+    _aten.squeeze.dims,
+    _aten.unsqueeze.default,
+    _aten.select.int,
+    _aten.slice.Tensor,
+    _aten.alias.default,
+    _aten.detach.default,
+    _aten.clone.default,
+    _aten._to_copy.default,
+    _aten.zeros_like.default,
+    _aten.ones_like.default,
+    _aten.full_like.default,
+    _aten.new_zeros.default,
+    _aten.sum.default,
+    _aten.sum.dim_IntList,
+    _aten.mm.default,
+    _aten.bmm.default,
+    _aten.cat.default,
+}
+# The same, in every overload; the strides of their results follow those of their inputs.
+_PACKETS_OF_ANY_LAYOUT = frozenset({
+    # pointwise without the tag
+    _aten.elu_backward, _aten.hardshrink_backward, _aten.hardsigmoid_backward, _aten.hardswish_backward,
+    _aten.hardtanh_backward, _aten.leaky_relu_backward, _aten.log_sigmoid_backward, _aten.mish_backward,
+    _aten.rrelu_with_noise_backward, _aten.softplus_backward, _aten.softshrink_backward, _aten._prelu_kernel_backward,
+    # permutations of elements, and writes to some elements
+    _aten.channel_shuffle, _aten.constant_pad_nd, _aten.diagonal, _aten.flip, _aten.pixel_shuffle, _aten.pixel_unshuffle,
+    _aten.roll, _aten.rot90, _aten.copy, _aten.diagonal_scatter, _aten.index, _aten.index_add, _aten.index_copy, _aten.index_fill,
+    _aten.index_put, _aten.put,
+    _aten.scatter, _aten.scatter_add, _aten.select_scatter, _aten.slice_scatter, _aten.tril, _aten.triu,
+    # resampling
+    _aten.upsample_nearest1d_backward, _aten.upsample_nearest2d_backward, _aten.upsample_nearest3d_backward,
+    _aten._upsample_nearest_exact1d_backward, _aten._upsample_nearest_exact2d_backward,
+    _aten._upsample_nearest_exact3d_backward, _aten.upsample_linear1d_backward, _aten.upsample_bilinear2d_backward,
+    _aten.upsample_trilinear3d_backward, _aten.upsample_bicubic2d_backward, _aten._upsample_bilinear2d_aa_backward,
+    _aten._upsample_bicubic2d_aa_backward,
+    # Fourier transforms, and views as another dtype
+    _aten._fft_c2c, _aten._fft_c2r, _aten._fft_r2c, _aten._conj, _aten.view_as_real,
+})  # fmt: skip
 
 
 def tangents_behind(graph: torch.fx.Graph) -> dict[torch.fx.Node, frozenset[int]]:
@@ -149,8 +194,8 @@ class _Pruning:
         return None if value is None or value in self.absent else self.new[value]
 
     def _copied(self, node: torch.fx.Node) -> torch.fx.Node:
-        """A copy of the node. Inputs get the strides of the trace unless the kernel takes those that they have now."""
-        read = self._read if node.target in RESHAPES or self._takes_new_strides(node) else self._read_as_traced
+        """A copy of the node. Inputs get the strides of the trace unless the kernel is known to accept any layout."""
+        read = self._read if _takes_any_layout(node.target) else self._read_as_traced
         args, kwargs = map_nodes(node.args, read), map_nodes(node.kwargs, read)
         copied = _copied_to_be_viewed(node)
         if copied is not None and not self._is_traced(copied):
@@ -194,16 +239,6 @@ class _Pruning:
             return True
         return is_same_geometry(given, new)
 
-    def _takes_new_strides(self, node: torch.fx.Node) -> bool:
-        if all(map(self._is_traced, node.all_input_nodes)):
-            return True
-
-        def value_of(read: torch.fx.Node) -> Any:
-            new = self._read(read)
-            return new.meta["val"] if isinstance(new, torch.fx.Node) else new
-
-        return takes_strides(node.target, *map_nodes((node.args, dict(node.kwargs)), value_of))
-
     def _read_as_traced(self, node: torch.fx.Node) -> torch.fx.Node:
         new = self._read(node)
         return new if self._is_traced(node) else self.views.with_layout(new, node.meta["val"])
@@ -239,3 +274,8 @@ def _copied_to_be_viewed(node: torch.fx.Node) -> torch.fx.Node | None:
     assert isinstance(copy, torch.fx.Node)
     is_copy = copy.target is _aten.clone.default and copy.kwargs == {"memory_format": torch.contiguous_format}
     return copy.all_input_nodes[0] if is_copy else None
+
+
+def _takes_any_layout(target: Any) -> bool:
+    is_listed = target in _OF_ANY_LAYOUT or getattr(target, "overloadpacket", None) in _PACKETS_OF_ANY_LAYOUT
+    return is_listed or torch.Tag.pointwise in getattr(target, "tags", ())

@@ -131,9 +131,6 @@ RESAMPLING: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "pad": lambda x: F.pad(x, (1, 2, 3, 4)),
     "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
     "layer_norm": lambda x: F.layer_norm(x[:, :1], (6, 6)),
-    "group_norm": lambda x: torch.native_group_norm(x, None, None, 1, 4, 36, 2, 1e-5)[0],
-    "adaptive_pool": lambda x: F.adaptive_avg_pool2d(x, (3, 2)),
-    "cumsum": lambda x: x.cumsum(2),
 }
 
 

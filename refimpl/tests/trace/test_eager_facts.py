@@ -19,7 +19,6 @@ import refimpl
 from refimpl.trace import eager_facts
 
 aten = torch.ops.aten
-_EXPANDED = torch.ones(()).expand(4, 4)
 QUESTIONS = {
     "vectors": (eager_facts.row_vector_bytes, ()),
     **{f"products of {d}": (eager_facts.rounds_products_of_sums, (d,)) for d in (torch.float32, torch.bfloat16)},
@@ -339,37 +338,3 @@ _GIVE_OTHERS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 def test_zeros_stay_zeros_where_no_other_operand_can_change_that(name: str) -> None:
     func, args = {**_GIVE_ZEROS, **_GIVE_OTHERS}[name]
     assert eager_facts.gives_zeros(func, args, {}, {id(_G)}) == (name in _GIVE_ZEROS)
-
-
-@pytest.mark.parametrize(
-    ("func", "args", "expected"),
-    [
-        (aten.mm.default, (_EXPANDED, _EXPANDED), True),
-        (aten.cumsum.default, (_EXPANDED, 0), True),
-        (aten.permute.default, (_EXPANDED, [1, 0]), True),
-        (aten.sigmoid.default, (_EXPANDED,), True),
-        (aten.as_strided.default, (_EXPANDED, [4, 4], [4, 1]), False),  # its arguments are strides
-        (aten.view.default, (torch.ones(4, 4).t(), [16]), False),  # raises
-        (aten.view_as_complex.default, (torch.ones(()).expand(4, 2),), False),  # raises
-        # reads beyond an expanded gradient
-        (
-            aten.native_group_norm_backward.default,
-            (
-                torch.ones(()).expand(2, 4, 4),
-                torch.rand(2, 4, 4),
-                *torch.rand(2, 2, 2),
-                torch.rand(4),
-                2,
-                4,
-                4,
-                2,
-                [True] * 3,
-            ),
-            False,
-        ),
-        (aten.bernoulli.default, (_EXPANDED,), False),  # random: its kernel is not asked
-        (aten.add_.Tensor, (torch.ones(4, 4), _EXPANDED), False),
-    ],
-)
-def test_the_kernel_tells_whether_strides_change_what_it_computes(func: Any, args: Any, *, expected: bool) -> None:
-    assert eager_facts.takes_strides(func, args, {}) is expected
