@@ -40,6 +40,7 @@ from refimpl.capture.values import (
     TensorValue,
     Value,
 )
+from refimpl.capture.values.classes import partial_attributes
 from refimpl.capture.values.hashing import Member, has_own_key, is_compared_by_identity, is_known_key
 from refimpl.capture.values.value import LazyValue
 
@@ -173,7 +174,7 @@ def deque_of_program(state: Any, found: deque[Any], source: Source) -> Value:
 
 def partial_of_program(state: Any, found: functools.partial[Any], source: Source) -> Value | None:
     """The value of a partial function; None for one with attributes of its own."""
-    if found.__dict__:
+    if partial_attributes(found):
         return None
     state.guard(GuardKind.TYPE, source, type(found))
     state.guard(GuardKind.EMPTY, AttributeSource(source, "__dict__"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections import OrderedDict, defaultdict, deque
@@ -75,7 +76,14 @@ def ends_with_code(object_: Any) -> bool:
     That code is a `__del__` or a `weakref.finalize`, of the object or of one of its attributes. Nothing is known of how many
     other references there are: a later call may have others.
     """
-    return _ends_itself_with_code(object_) or any(map(_ends_itself_with_code, own_attributes(object_).values()))
+    attributes = partial_attributes(object_) if type(object_) is functools.partial else own_attributes(object_)
+    return _ends_itself_with_code(object_) or any(map(_ends_itself_with_code, attributes.values()))
+
+
+def partial_attributes(found: functools.partial[Any]) -> dict[str, Any]:
+    """The attributes of a partial function. Reading its `__dict__` makes one, and then a partial function of it nests."""
+    reduced: Any = found.__reduce__()
+    return reduced[2][3] or {}
 
 
 def _ends_itself_with_code(object_: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from refimpl.capture.values.classes import ends_with_code
 from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of
 
 
@@ -319,6 +320,12 @@ def test_iterators_that_go_on_after_a_break_break_once() -> None:
     captured, _, made = captured_with(across_breaks, recompile_limit=64)  # from 3.12 on comprehensions are in the frame
     captured(torch.ones(2, 2))
     assert [reason.kind.name for reason in made.breaks].count("output_of_program") == 2
+
+
+def test_looking_at_a_partial_function_changes_nothing() -> None:
+    inner = functools.partial(pow, 2)
+    assert not ends_with_code(inner)
+    assert functools.partial(inner, 3).func is functools.partial(functools.partial(pow, 2), 3).func
 
 
 def test_a_partial_function_that_is_an_input() -> None:
