@@ -408,15 +408,8 @@ def judge_subject(
         verdict = _with_leak(verdict, leaked)
     elif not verdict.status.is_finding and (leak := case.leak(seen)) is not None:
         verdict = dataclasses.replace(verdict, status=Status.FAIL_STATE, symptom=leak)
-    measurements = Measurements(
-        bare_s=_bare_seconds(seen) + case.compile_seconds + eager.seconds - seconds_before,
-        graphs=counters.graphs,
-        graph_breaks=counters.graph_breaks,
-        recompiles=counters.recompiles,
-        kernels=counters.kernels,
-        lowered=counters.lowered,
-        fallbacks=counters.fallbacks,
-    )
+    bare_s = _bare_seconds(seen) + case.compile_seconds + eager.seconds - seconds_before
+    measurements = Measurements(bare_s=bare_s, **dataclasses.asdict(counters))
     returned = seen.calls if isinstance(seen, Returned | Raised) else ()
     if options.speed and verdict.status is Status.PASS and returned:  # a program whose first call raises has no speed
         progress("speed")

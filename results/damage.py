@@ -55,7 +55,7 @@ def _kind(column: sa.Column[Any]) -> tuple[tuple[type, ...], str]:
 
 
 def _is_json(column: sa.Column[Any], text: str) -> bool:
-    """Whether the text is JSON of the column's type; so it is in a column of other text."""
+    """Whether a column of JSON holds JSON of its type. True for a column of any other text."""
     wanted = list if isinstance(column.type, JsonList) else _JSON.get(column)
     if wanted is None or not text:
         return True

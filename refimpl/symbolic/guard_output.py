@@ -75,7 +75,7 @@ class GuardOutput(UnbackedSymbols):
         return [expr for expr in dict.fromkeys(exprs) if facts.decide(expr) is None]
 
     def defer_guards(self) -> None:
-        """Make runtime asserts of the guards that do not follow from ranges and equalities, for a graph to check at its calls."""
+        """Turn guards into assertions that the graph checks when it runs. Guards that follow from ranges and equalities stay."""
         nontrivial = set(self.get_nontrivial_guards())
         deferred = [guard for guard in self.guards if self.replace(guard.expr) in nontrivial]
         found: dict[Any, RuntimeAssert] = {}

@@ -29,7 +29,7 @@ from oracle.tests.battery.arithmetic import (
     sum_rules,
     wider_dtype,
 )
-from oracle.tests.battery.entries import Entry, LiveCase, Target, Wrap, dtype_name
+from oracle.tests.battery.entries import Entry, Target, Wrap, dtype_name
 from oracle.tests.battery.programs import (
     ARITHMETIC,
     CANCELLING,
@@ -43,7 +43,7 @@ from oracle.tests.battery.programs import (
     program_of,
 )
 from oracle.tests.battery.random_streams import own_stream
-from oracle.tests.battery.wrong import LIVE, SIZES, live_inputs
+from oracle.tests.battery.wrong import SIZES, live_entries
 
 Mode = Callable[[], AbstractContextManager[Any]]
 aten = torch.ops.aten
@@ -260,13 +260,7 @@ def keeps_last_calls(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Cal
 
 def caches() -> Iterator[Entry]:
     """What a compiler keeps of a few calls is no leak, asked of `oracle.check` as a user would."""
-    for dtype in FLOATS:
-        for program, function in LIVE.items():
-            inputs = functools.partial(live_inputs, dtype, True)
-            yield Entry(
-                kind="cache", name=keeps_last_calls.__name__, program=program, dtype=dtype, size=256, is_wrong=False,
-                case=LiveCase(function=function, inputs=inputs, backend=keeps_last_calls),
-            )  # fmt: skip
+    return live_entries("cache", keeps_last_calls, backward=True, is_wrong=False)
 
 
 def right_entries() -> Iterator[Entry]:

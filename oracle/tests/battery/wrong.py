@@ -297,17 +297,22 @@ def memory() -> Iterator[Entry]:
         no_second_derivative: True,
         keeps_every_result: False,
     }
+    for backend, backward in backends.items():
+        yield from live_entries("memory", backend, backward=backward, is_wrong=True)
+
+
+def live_entries(kind: str, backend: Backend, *, backward: bool, is_wrong: bool) -> Iterator[Entry]:
+    """A backend on each program of LIVE in each dtype. backward: inputs require gradients."""
     for dtype in FLOATS:
         for program, function in LIVE.items():
-            for backend, backward in backends.items():
-                inputs = functools.partial(live_inputs, dtype, backward)
-                yield Entry(
-                    kind="memory", name=backend.__name__, program=program, dtype=dtype, size=256, is_wrong=True,
-                    case=LiveCase(function=function, inputs=inputs, backend=backend),
-                )  # fmt: skip
+            inputs = functools.partial(_live_inputs, dtype, backward)
+            yield Entry(
+                kind=kind, name=backend.__name__, program=program, dtype=dtype, size=256, is_wrong=is_wrong,
+                case=LiveCase(function=function, inputs=inputs, backend=backend),
+            )  # fmt: skip
 
 
-def live_inputs(dtype: torch.dtype, backward: bool) -> list[Tensor]:
+def _live_inputs(dtype: torch.dtype, backward: bool) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
     return [
         torch.randn(256, generator=generator, dtype=torch.float64).to(dtype).requires_grad_(backward) for _ in range(2)

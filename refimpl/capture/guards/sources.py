@@ -375,10 +375,11 @@ class BehindProxySource(PlainItemsSource):
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayTensorSource(Source):
-    """A new tensor that shares memory with a numpy array or scalar."""
+class MadeTensorSource(Source):
+    """A new tensor that a function makes of a value of the program that is no tensor."""
 
     of: Source
+    make: ClassVar[Callable[[Any], torch.Tensor]]
 
     @property
     def name(self) -> str:
@@ -389,7 +390,14 @@ class ArrayTensorSource(Source):
         return self.of
 
     def expression(self, base: str, constant: Callable[[Any], str]) -> str:
-        return f"{constant(tensor_of_numpy)}({base})"
+        return f"{constant(type(self).make)}({base})"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayTensorSource(MadeTensorSource):
+    """A new tensor that shares memory with a numpy array or scalar."""
+
+    make = staticmethod(tensor_of_numpy)
 
 
 def float_tensor(number: float) -> torch.Tensor:
@@ -398,21 +406,10 @@ def float_tensor(number: float) -> torch.Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class FloatTensorSource(Source):
+class FloatTensorSource(MadeTensorSource):
     """A new tensor that holds a float: the form in which a graph takes a float that is a symbol."""
 
-    of: Source
-
-    @property
-    def name(self) -> str:
-        return self.of.name
-
-    @property
-    def base(self) -> Source:
-        return self.of
-
-    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
-        return f"{constant(float_tensor)}({base})"
+    make = staticmethod(float_tensor)
 
 
 def class_source(object_: Any) -> Source:

@@ -647,7 +647,7 @@ class CaptureState(OperatorState):
         self.graph.set_state(set_grad_enabled, is_on)
 
     def set_determinism(self, is_on: bool, only_warns: bool) -> None:
-        """Sets whether operators must be deterministic, for fakes and in the graph."""
+        """Calls torch.use_deterministic_algorithms now, for operators on fakes, and adds the call to the graph."""
         set_determinism(is_on, warn_only=only_warns)
         self.graph.set_state(set_determinism, is_on, warn_only=only_warns)
 

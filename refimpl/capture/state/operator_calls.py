@@ -236,12 +236,8 @@ class OperatorState:
             raise GraphBreak("op_without_fake_kernel", what=f"{what} into `out`")  # the function ignored `out`
         same = self.by_fake.get(id(result)) if writes or self._unwraps(target, args) else None
         if not _has_tensor(result) and target is not call_torchbind:
-            if type(result) in CONSTANT_TYPES and result is not None:
-                return ConstantValue(result)
-            if type(result) in (tuple, list) and not result:
-                return SequenceValue(type(result), [])
-            if type(result) is tuple and all(type(each) is int for each in result):  # what metadata alone decide
-                return SequenceValue(tuple, [ConstantValue(each) for each in result])
+            if (constant := _constant_result(result)) is not None:
+                return constant
             if result is not None and not _has_number(result) and not _is_nothing(result):
                 raise GraphBreak("op_returns", what=what, result=type(result).__name__)
         node_args = [self.argument_of(arg) for arg in args]
@@ -566,6 +562,17 @@ class _UpdatesMode(DispatchMode):
         if reads_what_it_writes(func, args, kwargs or {}):
             raise GraphBreak("read_after_write", what=self._what)
         return func(*args, **(kwargs or {}))
+
+
+def _constant_result(result: Any) -> Value | None:
+    """The value of a result without tensors that needs no node: a constant, an empty sequence, or sizes in numbers."""
+    if type(result) in CONSTANT_TYPES and result is not None:
+        return ConstantValue(result)
+    if type(result) in (tuple, list) and not result:
+        return SequenceValue(type(result), [])
+    if type(result) is tuple and all(type(each) is int for each in result):
+        return SequenceValue(tuple, [ConstantValue(each) for each in result])
+    return None
 
 
 def _writes(target: Any, kwargs: Mapping[str, Any]) -> bool:

@@ -62,7 +62,11 @@ class NativeMethodValue(Value):
 
 
 def bound_by_get(domain: SymbolicDomain, function: Value, args: list[Any], kwargs: dict[str, Any]) -> Value:
-    """`function.__get__(receiver, class_)`: the method of the receiver, or the function itself for None."""
-    if not 1 <= len(args) <= 2 or kwargs:
+    """The value of `function.__get__(receiver, class_)`: a bound method, or the function itself if the receiver is None.
+
+    Python refuses None without a class.
+    """
+    is_refused = domain.is_none(args[0]) and all(map(domain.is_none, args[1:])) if args else True
+    if len(args) > 2 or kwargs or is_refused:
         unsupported("__get__", function)
     return function if domain.is_none(args[0]) else MethodValue(function, domain.state.realize(args[0]))

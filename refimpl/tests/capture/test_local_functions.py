@@ -187,3 +187,14 @@ def test_a_function_is_bound_by_its_own_get() -> None:
     found = compile(program, backend=recorder, fullgraph=True)(x)
     assert same(found, program(x))
     assert recorder.targets == ["mul", "add"]
+
+
+def test_a_function_is_not_bound_to_none_without_a_class() -> None:
+    def program(x: torch.Tensor) -> Any:
+        try:
+            return torch.nn.Identity.forward.__get__(None)
+        except TypeError as error:
+            return x + 1, str(error)
+
+    x = torch.randn(2)
+    assert same(compile(program, backend="eager")(x), program(x))

@@ -50,10 +50,13 @@ def test_export_refuses_a_program_that_does_not_take_an_additional_example() -> 
 def test_additional_examples_may_order_and_pass_arguments_as_calls_may() -> None:
     more = AdditionalInputs()
     more.add((torch.randn(5),), {"y": torch.randn(9)})
-    export(Related(), (torch.randn(4), torch.randn(8)), dynamic_shapes=more)
+    by_place = export(Related(), (torch.randn(4), torch.randn(8)), dynamic_shapes=more).module()
     more = AdditionalInputs()
     more.add((), {"y": torch.randn(9), "x": torch.randn(5)})
-    export(Related(), (), {"x": torch.randn(4), "y": torch.randn(8)}, dynamic_shapes=more)
+    named = export(Related(), (), {"x": torch.randn(4), "y": torch.randn(8)}, dynamic_shapes=more).module()
+    x, y = torch.randn(6), torch.randn(10)
+    assert torch.equal(by_place(x, y=y), Related()(x, y))
+    assert torch.equal(named(x=x, y=y), Related()(x, y))
 
 
 def test_examples_that_differ_otherwise_are_refused() -> None:

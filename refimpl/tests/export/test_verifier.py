@@ -141,8 +141,12 @@ def test_what_is_in_no_dialect_or_does_not_fit_the_signature_is_refused(
 def test_a_value_may_be_a_list_of_lists_as_that_of_a_collective_is() -> None:
     program = export(Normalised(), (torch.randn(4, 3),))
     node = nodes(program, "call_function")[0]
-    node.meta["val"] = ([[node.meta["val"]]], None)
+    value = node.meta["val"]
+    node.meta["val"] = ([[value]], None)
     program.validate()
+    node.meta["val"] = ([[object()]], None)
+    with pytest.raises(SpecViolationError):
+        program.validate()
 
 
 @STRICT

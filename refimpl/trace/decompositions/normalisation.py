@@ -619,7 +619,8 @@ def _mean_and_rstd(x: Tensor, dims: list[int], eps: float, dtype: torch.dtype) -
 
 
 def _has_rare_rows(device: torch.device, length: int, dtype: torch.dtype) -> bool:
-    """Whether a CPU kernel's rows of this length are shorter than two vectors or end in an incomplete one.
+    """Whether the CPU kernel does not fill its vector registers on a row of this length: a row that is shorter than two
+    registers, or whose last register is filled in part.
 
     Overflow is reproduced in more detail for such rows. A symbolic length records a guard.
     """

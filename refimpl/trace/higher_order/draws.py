@@ -109,7 +109,7 @@ def keep_numbers(numbers: Sequence[torch.Tensor]) -> None:
 
 
 def numbers_again(count: int) -> list[torch.Tensor] | None:
-    """The next numbers of the running function, if it runs again."""
+    """The next random numbers that the forward drew, while the backward runs the function again; None otherwise."""
     state = NUMBERS.get()
     return [state.next() for _ in range(count)] if isinstance(state, _GivenState) else None
 
