@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import gc
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -681,10 +682,15 @@ def measure_case_again(payload: Mapping[str, Any], progress: Progress) -> dict[s
         return dataclasses.asdict(found)
 
     if options.device == "cpu" and torch.get_num_threads() == 1:
+        gc.collect()
+        gc.freeze()  # or each fork's collections walk through all of torch, which takes longer than most cases
         return {"measurements": in_child(measured, timeout_s=_LONGER_THAN_A_TASK_S)}
     # A fork has neither the threads nor the device of its parent. A new worker on a GPU takes longer than the effect is worth.
     before = snapshot()
-    found = measured()
+    try:
+        found = measured()
+    finally:
+        gc.unfreeze()
     return {"measurements": found, "replace_worker": options.device == "cpu" or bool(_restored(before))}
 
 

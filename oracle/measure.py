@@ -84,6 +84,8 @@ class Pairs:
 _BLOCK_S = 3e-4
 """A block has as many calls as take so long: shorter ones measure the clock, longer ones are interrupted more often."""
 _MOST_WARM_UP = 20
+MOST_BUDGETS = 6
+"""How much longer than the budget a process is timed, as a factor, to get enough pairs of long calls."""
 
 
 def paired_blocks(
@@ -94,9 +96,13 @@ def paired_blocks(
     sync: Callable[[], Any] | None = None,
     is_alone: bool = False,
     most_pairs: int = 1000,
+    enough_pairs: int = 100,
     least_pairs: int = 3,
 ) -> Pairs:
     """Call both in turn for about `budget_s` seconds, in blocks, at least `least_pairs` times. Both are warmed up here.
+
+    It takes up to MOST_BUDGETS times as long for `enough_pairs`: a few pairs of long calls say little, and it took longer to
+    start the process.
 
     With `is_alone` a call computes in one thread of this process only, and the costs are by processor time, from which other
     processes take nothing. A block in which the process gave up the processor by itself, as it does to sleep or to wait for a
@@ -106,10 +112,13 @@ def paired_blocks(
     one_s = max(_warmed_up(eager, wait, budget_s), _warmed_up(compiled, wait, budget_s))
     calls = max(1, round(_BLOCK_S / one_s))
     blocks: tuple[list[_Block], list[_Block]] = ([], [])
-    deadline = time.perf_counter() + budget_s
-    while len(blocks[0]) < most_pairs and (len(blocks[0]) < least_pairs or time.perf_counter() < deadline):
+    started = time.perf_counter()
+    while (count := len(blocks[0])) < most_pairs:
+        budgets = (time.perf_counter() - started) / budget_s if budget_s else math.inf
+        if count >= least_pairs and budgets >= (1 if count >= enough_pairs else MOST_BUDGETS):
+            break
         pair = [(eager, blocks[0]), (compiled, blocks[1])]
-        for function, found in reversed(pair) if len(blocks[0]) % 2 else pair:
+        for function, found in reversed(pair) if count % 2 else pair:
             found.append(_timed_block(function, wait, calls))
     steady = [
         math.log(theirs.steady_s / own.steady_s) if is_alone else math.log(theirs.wall_s / own.wall_s)

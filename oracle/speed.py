@@ -4,7 +4,7 @@ The cold compile time is that of the case's first call; the warm one that of a s
 caches of the first one. Both are the time of the first call minus that of a later call.
 
 One process says little about another one, which has another memory layout and other hash seeds. So a case is measured in several
-(`measure_again`), and `oracle.processes` makes one result of them.
+(`measure_again`), and `oracle.again` makes one result of them.
 """
 
 from __future__ import annotations
@@ -71,22 +71,21 @@ def measure_again(
 ) -> Measurements:
     """Measure a case that was judged in another process. Only what differs between processes is in the result.
 
-    With `is_cold` the process has empty caches on disk, and the compilation is measured too.
+    With `is_cold` the process has empty caches on disk, and the compilation is measured too. What is in memory before the
+    compilation is exempt from collections afterwards (`gc.freeze`): a full one takes longer than many a compilation, and comes or
+    does not. The caller undoes this if the process goes on.
     """
     run_eager, _ = _runner(make(), None)
     instance = make()
     args, kwargs = _prepared(instance)
     subject.reset()
     gc.collect()
-    gc.freeze()  # a full collection of what was there before takes longer than many a compilation, and comes or does not
-    try:
-        before = _processor_s()
-        with watched_code() as code:
-            run_compiled = repeated_call(instance, _compiled(instance, args, kwargs, subject), args, kwargs)
-            run_compiled()
-        compile_s = _processor_s() - before
-    finally:
-        gc.unfreeze()
+    gc.freeze()
+    before = _processor_s()
+    with watched_code() as code:
+        run_compiled = repeated_call(instance, _compiled(instance, args, kwargs, subject), args, kwargs)
+        run_compiled()
+    compile_s = _processor_s() - before
     gc.collect()  # what compiling left
     pairs = _pairs(run_eager, run_compiled, budget_s, device)
     memory = peak_memory(run_compiled, device=device)

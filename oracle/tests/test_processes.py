@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,6 +36,24 @@ def test_costs_are_logarithms_of_the_ratio_of_times():
     assert statistics.median(pairs.costs) == pytest.approx(math.log(2), abs=0.2)
     assert len(pairs.compact(most=4)) == 4
     assert len(paired_blocks(lambda: None, lambda: None, budget_s=0.0, least_pairs=3).compact()) == 3
+
+
+@pytest.mark.parametrize(("budget_s", "pairs"), [(10.0, 1000), (1.0, 200), (0.1, 100), (0.05, 60), (0.001, 3)])
+def test_long_calls_are_timed_for_longer_until_there_are_enough_pairs(
+    monkeypatch: pytest.MonkeyPatch, budget_s: float, pairs: int
+):
+    """On a clock on which a pair takes 5 ms: 1000 pairs at most, 3 at least, and 100 are enough."""
+    now = 0.0
+
+    def tick() -> float:
+        nonlocal now
+        now += 1e-3  # each pair looks five times, once of these for the budget
+        return now
+
+    clock = SimpleNamespace(perf_counter=tick, process_time=lambda: now)
+    monkeypatch.setattr("oracle.measure.time", clock)
+    found = paired_blocks(lambda: None, lambda: None, budget_s=budget_s, is_alone=True)
+    assert len(found.costs) == pytest.approx(pairs, rel=0.05)
 
 
 def test_a_call_that_waits_is_slow_although_it_needs_no_processor_time():
