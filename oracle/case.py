@@ -39,7 +39,7 @@ from oracle.reruns.other_kernels import OTHERS
 from oracle.reruns.uninitialized import LARGE, ZEROS, uninitialized_memory
 from oracle.reruns.unknowns import Unknowns
 from oracle.reruns.widen import CannotWiden, Widened, narrow_dtype, only_dtype, widen_module, widen_tree
-from oracle.speed import measure_again, measure_speed
+from oracle.speed import measure_again, measure_speed, of_forks
 from oracle.subjects.base import CompileRequest, Subject
 from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.start_up import load_warm
@@ -660,9 +660,9 @@ def run_case_again(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
 
 
 def measure_case_again(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
-    """Task function: that of `run_case`, with "is_cold" -> {"measurements": ...} of a case that passed in another process.
+    """Task function: that of `run_case`, with "is_cold" and "forks" -> {"measurements": ...} of a case that passed elsewhere.
 
-    Each case is measured in a fork of this process, which has loaded the subject and compiled nothing. A process that has
+    Each case is measured in so many forks of this process, which has loaded the subject and compiled nothing. A process that has
     compiled thirty other programs calls a small one 4 % slower, so the order of the cases would show in their speed.
     """
     options = CaseOptions(**payload.get("options", {}))
@@ -670,21 +670,24 @@ def measure_case_again(payload: Mapping[str, Any], progress: Progress) -> dict[s
     progress("load")
     program = Program.from_json(PlannedCase.from_json(payload["case"]).program)
     progress("speed")
+    can_fork = options.device == "cpu" and torch.get_num_threads() == 1
+    forks = payload["forks"] if can_fork else 1
 
     def measured() -> dict[str, Any]:
         found = measure_again(
             make=lambda: instantiate(program, device=options.device),
             subject=subject,
-            budget_s=options.speed_budget_s / options.speed_processes,
+            budget_s=options.speed_budget_s / options.speed_processes / forks,
             device=options.device,
             is_cold=payload["is_cold"],
         )
         return dataclasses.asdict(found)
 
-    if options.device == "cpu" and torch.get_num_threads() == 1:
+    if can_fork:
         gc.collect()
         gc.freeze()  # or each fork's collections walk through all of torch, which takes longer than most cases
-        return {"measurements": in_child(measured, timeout_s=_LONGER_THAN_A_TASK_S)}
+        each = [Measurements(**in_child(measured, timeout_s=_LONGER_THAN_A_TASK_S)) for _ in range(forks)]
+        return {"measurements": dataclasses.asdict(of_forks(each))}
     # A fork has neither the threads nor the device of its parent. A new worker on a GPU takes longer than the effect is worth.
     before = snapshot()
     try:

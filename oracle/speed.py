@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import math
 import resource
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -97,6 +98,24 @@ def measure_again(
         compile_cpu_s=(compile_s,) if is_cold else (),
         peak_memories=() if memory is None else (memory,),
         code=code.digest(),
+    )
+
+
+def of_forks(each: Sequence[Measurements]) -> Measurements:
+    """The measurements of one process of several forks of it, which measured one after another.
+
+    Of each fork one cost is kept: the mean of the lowest third of its costs, which leaves out what disturbed it for a while. The
+    compile time and the memory are those of the first, the only one that compiles with empty caches.
+    """
+    if len(each) == 1:
+        return each[0]
+    costs = [sorted(cost for block in one.costs for cost in block) for one in each]
+    return dataclasses.replace(
+        each[0],
+        eager_s=statistics.median(one.eager_s for one in each if one.eager_s is not None),
+        subject_s=statistics.median(one.subject_s for one in each if one.subject_s is not None),
+        repeats=sum(one.repeats or 0 for one in each),
+        costs=(tuple(round(statistics.fmean(cost[: math.ceil(len(cost) / 3)]), 4) for cost in costs),),
     )
 
 

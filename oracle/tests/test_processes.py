@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from oracle.again import measured_again, together
+from oracle.again import FORKS, measured_again, together
 from oracle.costs import Precision, imprecise
 from oracle.isolate import Completed, Pool, Task, TaskResult
 from oracle.measure import paired_blocks
 from oracle.program import Program
 from oracle.records import Measurements, PlannedCase
+from oracle.speed import of_forks
 from oracle.subjects import generated_code
 from oracle.subjects.generated_code import GeneratedCode, normalised
 from oracle.subjects.registry import resolve
@@ -159,6 +160,9 @@ def test_further_processes_time_the_case_and_one_that_dies_takes_nothing_away():
         (alone,) = measured_again([broken], pool, 1, cache=None, deadline=None)
     assert isinstance(judged[0].end, Completed), judged
     assert [len(_measurements(result).costs) for result in (judged[0], good, alone)] == [1, 2, 1]
+    assert [len(costs) for costs in _measurements(good).costs] == [FORKS, FORKS], (
+        "a short call is timed in several forks"
+    )
     assert _measurements(good).speedup == pytest.approx(1.0, abs=0.5)
 
 
@@ -210,6 +214,34 @@ def test_a_case_whose_processes_all_die_does_not_go_on_for_ever():
     found = list(measured_again(judged, pool, 3, cache=None, deadline=None, precision=precision))
     assert len(pool.rounds) == 3
     assert [_measurements(result).costs for result in found] == [((0.001,), (-0.001,), (0.001,)), JUDGED.costs]
+
+
+def test_a_fork_counts_by_its_undisturbed_part_and_only_the_first_one_compiled_without_caches():
+    forks = [
+        replace(AGAIN, costs=((-0.47, -0.45, -0.1),)),
+        replace(
+            AGAIN, subject_s=1.05, costs=((0.9, -0.5, 0.9, -0.4, 0.9, 0.9),), compile_cpu_s=(0.5,), peak_memories=(99,)
+        ),
+        replace(AGAIN, subject_s=9.0, costs=((-0.3,),), compile_cpu_s=()),
+    ]
+    found = of_forks(forks)
+    assert found.costs == ((-0.47, -0.45, -0.3),)
+    assert (found.subject_s, found.repeats, found.compile_cpu_s, found.peak_memories) == (1.25, 15, (3.0,), (10,))
+    assert of_forks(forks[:1]) is forks[0]
+
+
+@pytest.mark.parametrize(("subject_s", "forks"), [(1e-5, FORKS), (2e-3, 1), (None, 1)])
+def test_short_calls_are_timed_in_several_forks_of_each_process(subject_s: float | None, forks: int):
+    asked: list[int] = []
+
+    class Recording(MadeUpPool):
+        def run(self, tasks: Sequence[Task]) -> Iterator[TaskResult]:
+            asked.extend(task.payload["forks"] for task in tasks)
+            return super().run(tasks)
+
+    pool: Any = Recording()
+    list(measured_again([result_of("0.1", replace(JUDGED, subject_s=subject_s))], pool, 2, cache=None, deadline=None))
+    assert asked == [forks, forks]
 
 
 def test_processes_that_agree_by_chance_are_not_taken_for_precise():
