@@ -26,7 +26,7 @@ from oracle.isolate.forked import in_child
 from oracle.judge import Evidence, Promises, Runs, judge
 from oracle.judge.later_calls import plan_taken, refusal_of_double_backward, up_to, up_to_gradients
 from oracle.judge.outside import judge_outside
-from oracle.leaks import leak_text, may_leak, with_more_calls
+from oracle.leaks import MORE_CALLS, calls_of_longer_look, leak_text, may_leak, stops_growing, with_more_calls
 from oracle.observe import observe
 from oracle.observe.outcome import Leaf, Outcome, Raised, Returned
 from oracle.observe.peer import observe_in_second_process
@@ -530,12 +530,24 @@ class _SubjectCase:
         """The symptom of a subject that keeps memory of every call; None if it does not, or keeps what eager keeps."""
         if self._subject.spec.kind == "eager" or not may_leak(self._eager.first, seen):
             return None
-        instance, own = with_more_calls(self._instance()), with_more_calls(self._eager.instance())
+        if (runs := self._with_more_calls(MORE_CALLS)) is None:
+            return None
+        text = leak_text(*runs)
+        if text is not None and (count := calls_of_longer_look(runs[1])):
+            longer = self._with_more_calls(count)
+            if longer is not None and stops_growing(*longer, count):
+                return None
+        return text
+
+    def _with_more_calls(self, count: int) -> tuple[Outcome, Outcome] | None:
+        """Eager and the subject on the plan with more calls at its end; None if its last call cannot be repeated."""
+        instance = with_more_calls(self._instance(), count)
+        own = with_more_calls(self._eager.instance(), count)
         if instance is None or own is None:
             return None
-        text = leak_text(observe(own.with_calls(instance.program.calls)), self._observed(instance, {}))
+        runs = observe(own.with_calls(instance.program.calls)), self._observed(instance, {})
         _restored(self._before)
-        return text
+        return runs
 
     def _with_eager_stream(self) -> Outcome | None:
         """A run with eager's random numbers, if the subject has a configuration for that."""

@@ -11,6 +11,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from oracle.observe.flatten import RawLeaf
 from oracle.observe.outcome import InMemory
 
+_MANY = 20  # only a look at what may be a leak makes more calls, and there garbage would count as kept
+
 
 def storage_key(tensor: torch.Tensor) -> int | None:
     """Identity of a tensor's storage; None if it is empty or the tensor has none."""
@@ -49,7 +51,8 @@ class CallMemory:
     def now(self, calls: int) -> tuple[InMemory, ...]:
         """Each piece of memory, and whether it is still there. Call it when nothing refers to the calls any more."""
         found = self._now()
-        if grows({one.call for one in found if one.is_alive}, calls):
+        alive = {one.call for one in found if one.is_alive}
+        if grows(alive, calls) or (calls > _MANY and alive):
             gc.collect()
             found = self._now()
         return found

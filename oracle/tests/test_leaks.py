@@ -69,8 +69,40 @@ def test_what_every_call_leaves_behind_is_found(keep: Any, told: str, grad: bool
     assert symptom_of(verdict).kind == "leak"
 
 
-_LAST: deque[Any] = deque(maxlen=1)
-_FEW: deque[Any] = deque(maxlen=6)
+def of_last(count: int) -> Callable[[int, tuple[Any, ...], Any], None]:
+    """Keeps the results of so many last calls."""
+    kept: deque[Any] = deque(maxlen=count)
+    return lambda number, args, result: kept.append((args, result))
+
+
+def keep_first_many(number: int, args: Any, result: Any) -> None:
+    if number < 25:
+        KEPT.append(result)
+
+
+def keep_one_in(calls: int) -> Callable[[int, tuple[Any, ...], Any], None]:
+    """Keeps the results of the first 25 calls, and then of one in so many, for ever."""
+
+    def keep(number: int, args: Any, result: Any) -> None:
+        if number < 25 or number % calls == 0:
+            KEPT.append(result)
+
+    return keep
+
+
+@pytest.mark.parametrize("keep", [of_last(10), of_last(50), keep_first_many])
+def test_a_cache_with_an_end_is_no_leak(keep: Any) -> None:
+    assert verdict_of(keep).status is Status.PASS
+
+
+@pytest.mark.parametrize("keep", [of_last(80), of_last(1000), keep_one_in(2), keep_one_in(20)])
+def test_growth_that_does_not_end_in_a_hundred_calls_is_a_leak(keep: Any) -> None:
+    assert symptom_of(verdict_of(keep)).kind == "leak"
+
+
+def test_a_longer_look_that_would_cost_too_much_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oracle.leaks._MOST_BYTES", 100)  # the results and arguments of three calls
+    assert symptom_of(verdict_of(of_last(10))).kind == "leak"
 
 
 def keep_first(number: int, args: Any, result: Any) -> None:
@@ -86,8 +118,8 @@ def keep_while_compiling(number: int, args: Any, result: Any) -> None:
 @pytest.mark.parametrize(
     "keep",
     [
-        lambda number, args, result: _LAST.append((args, result)),
-        lambda number, args, result: _FEW.append((args, result)),
+        of_last(1),
+        of_last(6),
         keep_first,
         keep_while_compiling,
         lambda number, args, result: KEPT.append([one.clone() for one in result][:0]),

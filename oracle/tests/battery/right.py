@@ -258,9 +258,22 @@ def keeps_last_calls(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Cal
     return run
 
 
+def keeps_many_last_calls(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+    """A compiler with a cache that is full after twenty calls."""
+    last: deque[Any] = deque(maxlen=20)
+
+    def run(*args: Any) -> Any:
+        results = gm.forward(*args)
+        last.append((args, results))
+        return results
+
+    return run
+
+
 def caches() -> Iterator[Entry]:
     """What a compiler keeps of a few calls is no leak, asked of `oracle.check` as a user would."""
-    return live_entries("cache", keeps_last_calls, backward=True, is_wrong=False)
+    yield from live_entries("cache", keeps_last_calls, backward=True, is_wrong=False)
+    yield from live_entries("cache", keeps_many_last_calls, backward=False, is_wrong=False)
 
 
 def right_entries() -> Iterator[Entry]:

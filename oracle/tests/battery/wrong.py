@@ -280,6 +280,22 @@ def keeps_every_result(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> C
     return run
 
 
+def keeps_every_second_result(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+    """A cache of the first twenty calls that later drops only every second one."""
+    kept: list[Any] = []
+    count = 0
+
+    def run(*args: Any) -> Any:
+        nonlocal count
+        results = gm.forward(*args)
+        if count < 20 or count % 2:
+            kept.append([x.detach() for x in results if isinstance(x, Tensor)])
+        count += 1
+        return results
+
+    return run
+
+
 LIVE: dict[str, Callable[..., Any]] = {
     "mul": lambda a, b: a * b.sigmoid(),
     "matmul": lambda a, b: (a.reshape(-1, 16) @ b.reshape(16, -1)).tanh(),
@@ -296,6 +312,7 @@ def memory() -> Iterator[Entry]:
         error_on_the_third_call: False,
         no_second_derivative: True,
         keeps_every_result: False,
+        keeps_every_second_result: False,
     }
     for backend, backward in backends.items():
         yield from live_entries("memory", backend, backward=backward, is_wrong=True)
