@@ -22,6 +22,8 @@ from oracle.errors import UsageError
 PYTHON_RANGE = ((3, 10), (3, 13))  # both ends are supported
 TORCH_RANGE = ((2, 11), (2, 14))  # the upper end is not supported
 
+LABEL_VARIABLE = "TORCH_ORACLE_LABEL"  # a version that only the user knows: a driver, a simulator, a build
+
 _PACKAGES = ("torch", "triton", "numpy", "transformers", "torch-oracle")
 _ISA_FLAGS = (
     "avx2",
@@ -75,6 +77,7 @@ def fingerprint() -> dict[str, Any]:
         "memory_bytes": _memory_bytes(),
         "compiler": _compiler_version(),
         "variables": recorded_variables(os.environ),
+        **({"label": label} if (label := os.environ.get(LABEL_VARIABLE)) else {}),
     }
 
 

@@ -34,7 +34,7 @@ from results.changes import (
     kind_of,
 )
 from results.groups import FindingGroup, columns_of, group_findings, groups_table
-from results.history import machine_of
+from results.history import is_other_version, machine_of, tested
 from results.kept_past import past_run
 from results.pairs import ComparedRow, Pairs, may_have_moved, pairs_of, read_pairs, read_texts
 from results.queries import bias_findings, finding_groups, flaky_places
@@ -144,6 +144,8 @@ class Comparison:
     # Cases whose program differs in head, so that the program may explain the change. Filled by `compare_runs` only.
     definitions: Sequence[str] = ()
     subjects: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())  # those of base alone, and of head alone
+    # Subjects of which head runs another version: name, version in base, in head; and the run's label, if it changed.
+    versions: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def has_regression(self) -> bool:
@@ -179,6 +181,7 @@ class Comparison:
             "new_systematic_errors": [one.to_json() for one in self.new_bias],
             "definitions_changed": list(self.definitions),
             "subjects_changed": {"base_only": list(self.subjects[0]), "head_only": list(self.subjects[1])},
+            "versions_changed": [{"what": what, "base": base, "head": head} for what, base, head in self.versions],
             "environment": [{"key": key, "base": base, "head": head} for key, base, head in self.environment],
         }
 
@@ -382,6 +385,7 @@ def _comparison(
         new_bias=new_bias(),
         definitions=CaseIds(Changes(found.redefined, texts)),
         subjects=_subjects_apart(base_run, head_run),
+        versions=_versions_changed(base_run, head_run),
     )
 
 
@@ -399,6 +403,12 @@ def _moved(base: RunInfo, head: RunInfo) -> str:
 def _subjects_apart(base: RunInfo, head: RunInfo) -> tuple[tuple[str, ...], tuple[str, ...]]:
     old, new = base.subjects, head.subjects
     return tuple(one for one in old if one not in new), tuple(one for one in new if one not in old)
+
+
+def _versions_changed(base: RunInfo, head: RunInfo) -> tuple[tuple[str, str, str], ...]:
+    (old_label, olds), (new_label, news) = tested(base.environment), tested(head.environment)
+    changed = [(name, olds[name], new) for name, new in news.items() if is_other_version(olds.get(name, ""), new)]
+    return (*([("label", old_label, new_label)] if old_label != new_label else []), *changed)
 
 
 def _new_failures(
@@ -525,9 +535,14 @@ def tables_of(comparison: Comparison, *, limit: int | None = 50) -> list[TextTab
         rows = list(zip(("base", "head"), comparison.subjects, strict=True))
         columns = ("run", "subjects")
         tables.append(_limited("subjects of one run only", columns, rows, _subjects_row, None, prose=frozenset({1})))
-    if comparison.environment:
+    if comparison.versions:
+        columns = ("subject", "base", "head")
+        rows = comparison.versions
+        title = "subjects at another version"
+        tables.append(_limited(title, columns, rows, _version_row, limit, prose=frozenset({1, 2})))
+    changed = [one for one in comparison.environment if one[0] != "label" and not one[0].startswith("subjects.")]
+    if changed:
         columns = ("what", "base", "head")
-        changed = comparison.environment
         tables.append(
             _limited("environment changed", columns, changed, _environment_row, limit, prose=frozenset({1, 2}))
         )
@@ -560,6 +575,11 @@ def _other_row(c: OtherChange) -> _Cells:
 
 def _subjects_row(of: tuple[str, Sequence[str]]) -> _Cells:
     return of[0], ", ".join(of[1]) or "-"
+
+
+def _version_row(change: tuple[str, str, str]) -> _Cells:
+    what, old, new = change
+    return ("(label of the run)" if what == "label" else what), shorten(old) or "-", shorten(new) or "-"
 
 
 def _environment_row(change: tuple[str, str, str]) -> _Cells:

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import groupby, pairwise, takewhile
 from operator import itemgetter
 from typing import Any, Final
@@ -36,7 +37,7 @@ from results.store import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """The software and machine of a run. Unknown texts are ""."""
+    """The software and machine of a run, and what the run says of its subjects. Unknown texts are ""."""
 
     run_id: str
     state: str
@@ -49,6 +50,9 @@ class RunFacts:
     command: str
     suites: tuple[str, ...]
     subjects: tuple[str, ...]
+    label: str = ""  # the user's name for what was tested
+    versions: Mapping[str, str] = field(default_factory=dict)  # of subjects that are not torch's, by their names
+    place: str = ""  # as `machine_of`: the GPU and the processor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +93,17 @@ class CaseRun:
     def status(self) -> Status:
         return self.record.verdict.status
 
+    @property
+    def version(self) -> str:
+        """The version of the case's subject; "" if the run does not know it."""
+        return self.facts.versions.get(self.record.subject, "")
+
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self.facts), "program_hash": self.program_hash, "record": self.record.to_json()}
 
 
 _FACT_NAMES: Final = ("run_id", "state", "started_at", "ended_at", *FACTS, "suites", "subjects")
-_RUN_COLUMNS: Final = tuple(RUNS.c[name].label(f"run_{name}") for name in _FACT_NAMES)
+_RUN_COLUMNS: Final = tuple(RUNS.c[name].label(f"run_{name}") for name in (*_FACT_NAMES, "environment"))
 _FINDINGS: Final = tuple(status.value for status in Status if status.is_finding)
 _PASSES: Final = (Status.PASS.value, Status.XPASS.value)
 
@@ -156,7 +165,25 @@ def _summary(connection: sa.Connection, row: sa.RowMapping) -> RunSummary:
 
 
 def _facts(row: sa.RowMapping) -> RunFacts:
-    return RunFacts(**{name: row[f"run_{name}"] for name in _FACT_NAMES})
+    environment = _environment(row["run_environment"])
+    label, versions = tested(environment)
+    named = {name: row[f"run_{name}"] for name in _FACT_NAMES}
+    return RunFacts(**named, label=label, versions=versions, place=machine_in(environment))
+
+
+def _environment(text: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:  # a damaged cell is told by whoever needs all of it
+        return {}
+    return found if isinstance(found, Mapping) else {}
+
+
+def tested(environment: Mapping[str, Any]) -> tuple[str, Mapping[str, str]]:
+    """The label of a run, and the versions of its subjects by their names, as its environment says."""
+    label, versions = environment.get("label"), environment.get("subjects")
+    known = versions if isinstance(versions, Mapping) else {}
+    return (label if isinstance(label, str) else ""), {str(name): str(version) for name, version in known.items()}
 
 
 def case_ids(store: Store, glob: str) -> list[str]:
@@ -203,12 +230,21 @@ class Break:
 
 
 def changes_between(base: CaseRun, head: CaseRun) -> tuple[tuple[str, str, str], ...]:
-    """Versions, machine and program that differ between two runs of a case: name, value in base, in head."""
+    """Versions, machine, label and program that differ between two runs of a case: name, value in base, in head."""
     names = [name for name in COMPARED_FACTS if getattr(base.facts, name) != getattr(head.facts, name)]
     changes = [(name, getattr(base.facts, name), getattr(head.facts, name)) for name in names]
+    if base.facts.label != head.facts.label:
+        changes.append(("label", base.facts.label, head.facts.label))
+    if is_other_version(base.version, head.version):
+        changes.append((head.record.subject, base.version, head.version))
     if base.program_hash != head.program_hash:
         changes.append(("program", base.program_hash[:12], head.program_hash[:12]))
     return tuple(changes)
+
+
+def is_other_version(old: str, new: str) -> bool:
+    """Whether the subject surely changed. Runs of older versions of torch-oracle, and stages of torch, have no version."""
+    return bool(old and new) and old != new
 
 
 def find_break(history: Sequence[CaseRun]) -> Break | None:
@@ -247,24 +283,31 @@ def find_flakiness(history: Sequence[CaseRun]) -> Flakiness | None:
     """How flaky a case is, or None for one that is not.
 
     Runs with the same versions, machine and program should agree. A subject may have changed without any of these, which is one
-    switch; with two or more the case is flaky. The rate of failures is estimated from such runs with Jeffreys' prior, a
-    Beta(1/2, 1/2) distribution; the interval is that of its posterior. Of several kinds of runs, that with most switches counts.
+    switch; with two or more the case is flaky. A switch at which the subject is known to be another one counts half, since a
+    bug that came with a version and went with another one is two of these. The rate of failures is estimated from such runs with
+    Jeffreys' prior, a Beta(1/2, 1/2) distribution; the interval is that of its posterior. Of several kinds of runs, that with
+    most switches counts.
     """
     return _flakiness(
-        ((*(getattr(one.facts, name) for name in COMPARED_FACTS), one.program_hash), one.status) for one in history
+        (
+            (*(getattr(one.facts, name) for name in COMPARED_FACTS), one.program_hash),
+            one.status,
+            f"{one.facts.label}{one.version}",
+        )
+        for one in history
     )
 
 
-def _flakiness(runs: Iterable[tuple[tuple[str, ...], Status]]) -> Flakiness | None:
-    """The same of the status of each run, oldest first, with what the run was made with."""
-    kinds: dict[tuple[str, ...], list[bool]] = {}
-    for key, status in runs:
+def _flakiness(runs: Iterable[tuple[tuple[str, ...], Status, str]]) -> Flakiness | None:
+    """The same of the status of each run, oldest first, with what the run was made with, and the version of the subject."""
+    kinds: dict[tuple[str, ...], list[tuple[bool, str]]] = {}
+    for key, status, version in runs:
         if _is_judged(status):
-            kinds.setdefault(key, []).append(status.is_finding)
-    found = [kind for kind in kinds.values() if switches(kind) >= 2]
+            kinds.setdefault(key, []).append((status.is_finding, version))
+    found = [kind for kind in kinds.values() if weighed_switches(kind) >= 2]
     if not found:
         return None
-    ends = max(found, key=lambda kind: (switches(kind), len(kind)))
+    ends = [is_bad for is_bad, _ in max(found, key=lambda kind: (weighed_switches(kind), len(kind)))]
     failures, count = sum(ends), len(ends)
     low, high = proportion_interval(failures, count)
     return Flakiness(
@@ -279,6 +322,13 @@ def _flakiness(runs: Iterable[tuple[tuple[str, ...], Status]]) -> Flakiness | No
 
 def switches(ends: Sequence[bool]) -> int:
     return sum(one != other for one, other in pairwise(ends))
+
+
+def weighed_switches(ends: Sequence[tuple[bool, str]]) -> float:
+    """The switches of a case, each with the version of its subject; those that came with another version count half."""
+    return sum(
+        0.5 if is_other_version(old, new) else 1.0 for (one, old), (other, new) in pairwise(ends) if one != other
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ tables
@@ -297,7 +347,7 @@ def history_parts(case_id: str, history: Sequence[CaseRun]) -> list[Part]:
                 one.facts.torch or "-",
                 one.status.value,
                 ratio(one.record.measurements.speedup),
-                shorten(", ".join(_change_text(change) for change in changed), 120) or "-",
+                shorten(", ".join(change_text(change) for change in changed), 120) or "-",
                 shorten(one.record.verdict.symptom) or "-",
             )
         )
@@ -327,31 +377,39 @@ def _break_text(broke: Break) -> str:
     if broke.last_good is None:
         return f"it fails since {first}, the first one that judged it"
     good = f"run {broke.last_good.facts.run_id} ({broke.last_good.facts.started_at[:10]})"
-    changed = "; ".join(_change_text(change) for change in broke.changes)
+    changed = "; ".join(change_text(change) for change in broke.changes)
     why = f"between them changed: {changed}" if changed else "versions, machine and program are the same in both"
     return f"it broke in {first}; {good} was the last good one; {why}"
 
 
-def _change_text(change: tuple[str, str, str]) -> str:
+def change_text(change: tuple[str, str, str]) -> str:
     what, old, new = change
-    return f"{what} {old[:40] or '-'} -> {new[:40] or '-'}"
+    return f"{what} {old[:_CHANGED] or '-'} -> {new[:_CHANGED] or '-'}"
+
+
+_CHANGED: Final = 90  # characters of a changed value: a distribution, a commit and a digest of changes
 
 
 def flaky_cases(store: Store) -> list[tuple[str, Flakiness]]:
     """The flaky cases of a database, by case id."""
-    runs = sa.select(RUNS.c.run, *(RUNS.c[name] for name in COMPARED_FACTS))
+    runs = sa.select(RUNS.c.run, RUNS.c.environment, *(RUNS.c[name] for name in COMPARED_FACTS))
     query = (
-        sa.select(CASES.c.case_id, CASES.c.run, CASES.c.program_hash, RECORDS.c.status)
+        sa.select(CASES.c.case_id, CASES.c.run, CASES.c.program_hash, RECORDS.c.status, CASES.c.subject)
         .join_from(CASES, RECORDS, SAME_CASE)
         .where(CASES.c.case_id.in_(_both_ends()), RECORDS.c.status.in_((*_FINDINGS, *_PASSES)))
         .order_by(CASES.c.case_id, CASES.c.run)
     )
     found: list[tuple[str, Flakiness]] = []
     with store.reading() as connection:
-        facts = {run: tuple(of_run) for run, *of_run in connection.execute(runs)}
+        known = connection.execute(runs).all()
+        facts = {run: tuple(of_run) for run, _, *of_run in known}
+        labels = {run: tested(_environment(environment)) for run, environment, *_ in known}
         rows = connection.execution_options(yield_per=BLOCK).execute(query)
         for case_id, of_case in groupby(rows, key=itemgetter(0)):
-            one = _flakiness(((*facts[run], program), Status(status)) for _, run, program, status in of_case)
+            one = _flakiness(
+                ((*facts[run], program), Status(status), f"{labels[run][0]}{labels[run][1].get(subject, '')}")
+                for _, run, program, status, subject in of_case
+            )
             if one is not None:
                 found.append((case_id, one))
     return found
@@ -437,7 +495,12 @@ def speed_history(store: Store, base: RunInfo) -> list[RunInfo]:
 
 def machine_of(run: RunInfo) -> str:
     """The GPU, if it has one, and the processor on which a run was made; "" if neither is known."""
-    names = (fact_at(run.environment, path) for path in (("worker", "devices", 0, "name"), ("cpu_model",)))
+    return machine_in(run.environment)
+
+
+def machine_in(environment: Mapping[str, Any]) -> str:
+    """The same of the environment of a run."""
+    names = (fact_at(environment, path) for path in (("worker", "devices", 0, "name"), ("cpu_model",)))
     return ", ".join(dict.fromkeys(name for name in names if isinstance(name, str) and name))
 
 

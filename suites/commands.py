@@ -27,7 +27,7 @@ from oracle.cluster.execution import (
     RaySlotsOption,
     make_execution,
 )
-from oracle.environment import check_supported
+from oracle.environment import LABEL_VARIABLE, check_supported
 from oracle.errors import UsageError
 from oracle.isolate import Completed, Pool, Task
 from oracle.subjects.registry import check_requirements, known
@@ -106,6 +106,15 @@ _OnHang = Annotated[
     ),
 ]
 _OnHangTimeout = Annotated[float, typer.Option(help="Seconds for the command of --on-hang.")]
+_Label = Annotated[
+    str,
+    typer.Option(
+        help="Name of what is tested, for versions that torch-oracle does not see: a driver, a simulator, a build. "
+        "`history` and `compare` tell when it changed.",
+        envvar=LABEL_VARIABLE,
+        show_envvar=True,
+    ),
+]
 _Db = Annotated[
     str, typer.Option(help="Results: a SQLite file or a database URL.", envvar=DB_VARIABLE, show_envvar=True)
 ]
@@ -147,6 +156,7 @@ def sweep(
     ray_slots: RaySlotsOption = None,
     on_hang: _OnHang = None,
     on_hang_timeout: _OnHangTimeout = DEFAULT_TIMEOUT_S,
+    label: _Label = "",
     db: _Db = DEFAULT_DB,
     resume: _Resume = False,
     show_all: _ShowAll = False,
@@ -196,7 +206,8 @@ def _swept(asked: Mapping[str, Any]) -> int:
         default_db = os.environ.get(DB_VARIABLE) or DEFAULT_DB  # not repeated in commands: it may hold a password
         return Sweep(
             store=store, run_id=run_id, request=request, db=asked["db"], is_default_db=asked["db"] == default_db,
-            is_resumed=asked["resume"], as_json=asked["as_json"], show_all=asked["show_all"], began=began, execution=execution,
+            label=asked["label"], is_resumed=asked["resume"],
+            as_json=asked["as_json"], show_all=asked["show_all"], began=began, execution=execution,
         ).run()  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from rich.console import Console
 
@@ -21,6 +22,7 @@ from oracle.isolate import TaskPool
 from oracle.known.ledger import ledger_named
 from oracle.records import PlannedCase, Record
 from oracle.subjects.usability import check_usable
+from oracle.subjects.version import recorded_versions
 from oracle.sweep import CaseLimits, KnownCheck, SweepSummary, execute
 from results.report import GROUPS_SHOWN, show_run
 from results.store import RunInfo, Store
@@ -41,6 +43,7 @@ class Sweep:
     request: SweepRequest
     db: str
     is_default_db: bool
+    label: str  # the user's name for what is tested; "" for none
     is_resumed: bool
     as_json: bool
     show_all: bool  # print tables in full
@@ -87,6 +90,7 @@ class Sweep:
     def _left(self, err: Console) -> tuple[Sequence[PlannedCase], dict[str, CaseLimits]]:
         """The cases of a resumed run that have no record."""
         cases = self.store.unfinished(self.run_id)
+        self._warn_of_other_versions(err)
         limits = self.store.arguments(self.run_id).get("case_limits") or {}
         if not self.as_json:
             err.print(f"run {self.run_id}: {plural(len(cases), 'case')} left", highlight=False)
@@ -118,7 +122,7 @@ class Sweep:
             **request.to_json(),
             "case_limits": {name: asdict(own) for name, own in plan.limits.items()},
         }
-        environment = fingerprint_with_worker(pool)
+        environment = {**fingerprint_with_worker(pool), **self._tested()}
         self.store.begin_planned(run_id=self.run_id, environment=environment, arguments=arguments, cases=plan.cases)
         if not self.as_json:
             err.print(
@@ -128,6 +132,18 @@ class Sweep:
                 soft_wrap=True,
             )
         return plan.cases, dict(plan.limits)
+
+    def _tested(self) -> dict[str, Any]:
+        """What the run says of the versions of its subjects."""
+        versions = recorded_versions(self.request.spec_by_name().values())
+        return {**versions, **({"label": self.label} if self.label else {})}
+
+    def _warn_of_other_versions(self, err: Console) -> None:
+        """A run that goes on with another version of a subject has records of both."""
+        began = self.store.environment(self.run_id).get("subjects", {})
+        for name, version in self._tested().get("subjects", {}).items():
+            if began.get(name, version) != version:
+                _warn(err, f"warning: the run began with {name} at {began[name]}; it goes on with {version}")
 
     def _say_nothing_kept(self, err: Console) -> int:
         _ignore_interrupts()

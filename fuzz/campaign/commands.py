@@ -52,6 +52,7 @@ from oracle.known.ledger import BUILT_IN, KnownIssue
 from oracle.limits import check_positive, duration
 from oracle.subjects.registry import check_requirements, resolve
 from oracle.subjects.usability import check_usable
+from oracle.subjects.version import recorded_versions
 from oracle.verdict import Status
 from results.files import DB_VARIABLE
 from results.store import Store
@@ -190,7 +191,8 @@ def _campaign(
         save = _saver(corpus, state)
         try:
             check_usable([settings.subject], workers.pool)
-            environment = fingerprint_with_worker(workers.pool) if store is not None else {}
+            if store is not None:
+                environment = {**fingerprint_with_worker(workers.pool), **recorded_versions([settings.subject])}
             workers.warm_up()
             run_campaign(
                 settings,

@@ -6,7 +6,6 @@ import difflib
 import functools
 import importlib
 import inspect
-import os
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from oracle.errors import UsageError
 from oracle.subjects.base import CompileRequest, Counters
 from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.torch_compile import TorchCompile
+from oracle.subjects.version import search_path
 
 _SHOWN_SIGNATURE = 120  # characters
 
@@ -121,7 +121,7 @@ def import_callable(spec: SubjectSpec) -> Callable[..., Any]:
     Raises UsageError if the module does not import, has no such attribute, or the attribute is not callable.
     """
     module_name, _, attribute = spec.path.partition(":")
-    for entry in reversed(_search_path(spec)):
+    for entry in reversed(search_path(spec)):
         if entry not in sys.path:
             sys.path.insert(0, entry)
     importlib.invalidate_caches()
@@ -153,14 +153,6 @@ def import_callable(spec: SubjectSpec) -> Callable[..., Any]:
             do="name something that can be called",
         )
     return found
-
-
-def _search_path(spec: SubjectSpec) -> list[str]:
-    """The current directory, then PYTHONPATH, as for `python -m`: a worker is started with another search path."""
-    paths = [os.getcwd()]
-    for value in (spec.env.get("PYTHONPATH"), os.environ.get("PYTHONPATH")):
-        paths.extend(path for path in (value or "").split(os.pathsep) if path)
-    return list(dict.fromkeys(os.path.abspath(path) for path in paths))
 
 
 def _check_signature(

@@ -275,12 +275,12 @@ def _flags(
             flags[cold.case_id] |= COMPILE_SLOWER if cold.head_s > cold.base_s else COMPILE_FASTER
     for case_id in flaky:
         flags[case_id] |= FLAKY
-    words: dict[tuple[str, ...], bool] = {}
+    known: dict[tuple[tuple[str, ...], tuple[tuple[int, ...], ...]], bool] = {}
     for case_id, column in columns.items():
-        word = history.steady_words(column)
-        if word not in words:
-            words[word] = is_flaky(word)
-        if words[word]:
+        ends = history.steady_words(column), history.steady_versions(column)
+        if ends not in known:
+            known[ends] = is_flaky(*ends)
+        if known[ends]:
             flags[case_id] |= FLAKY
     return dict(flags)
 

@@ -220,6 +220,29 @@ def test_environment_changes_are_named_key_by_key():
     assert comparison.environment == (("torch", "2.13.0+cpu", "2.14"), ("cpu.cores", "-", "2"))
 
 
+def test_subjects_at_another_version_and_another_label_are_named():
+    base, head = one(Status.PASS), one(Status.PASS)
+    old = {"subjects": {"mine:f": "mine 1.0, commit 0123", "gone": "x", "same": "y"}}
+    new = {"subjects": {"mine:f": "mine 1.0, commit 4567", "new": "z", "same": "y"}, "label": "driver 7"}
+    comparison = compare(
+        base,
+        head,
+        base_run=run_info("base", base, environment={**fabricate.ENVIRONMENT, **old}),
+        head_run=run_info("head", head, environment={**fabricate.ENVIRONMENT, **new}),
+    )
+    changed = (("label", "", "driver 7"), ("mine:f", "mine 1.0, commit 0123", "mine 1.0, commit 4567"))
+    assert comparison.versions == changed
+    assert [one["what"] for one in comparison.to_json()["versions_changed"]] == ["label", "mine:f"]
+    titles = {table.title: table for table in tables_of(comparison)}
+    table = titles["subjects at another version (2)"]
+    assert table.rows == (
+        ("(label of the run)", "-", "driver 7"),
+        ("mine:f", "mine 1.0, commit 0123", "mine 1.0, commit 4567"),
+    )
+    assert not any(title.startswith("environment") for title in titles)  # which would say it again
+    assert compared(base, head, environment=fabricate.ENVIRONMENT).versions == ()
+
+
 def test_rendered_as_text_markdown_and_json_it_names_what_changed():
     base = [*one(Status.PASS, speedup=2.0), fabricate.record(fabricate.case("gone/f"))]
     head = one(Status.FAIL_ALIAS, "output[0]: shares | storage with <x>")

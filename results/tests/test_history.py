@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -113,6 +114,56 @@ def test_a_verdict_that_changes_with_the_version_is_not_flaky(empty: Store):
         runs_of(empty, end, f"2.{number}", first=number)
     assert find_flakiness(case_history(empty, FIRST.case_id)) is None
     assert flaky_cases(empty) == []
+
+
+def runs_of_versions(store: Store, ends: str, versions: Sequence[str], label: str = "") -> None:
+    """A run for each letter, as `runs_of`, with a version of the subject each; "-" for none."""
+    words = {"f": Status.FAIL_ACCURACY, "p": Status.PASS}
+    for number, (end, version) in enumerate(zip(ends, versions, strict=True), 1):
+        tested = {"subjects": {FIRST.subject: version}} if version != "-" else {}
+        tested |= {"label": label} if label and number == len(ends) else {}
+        records = [fabricate.record(FIRST, words[end])]
+        fabricate.write_run(store, records, run_id=f"run-{number}", environment={**environment("2.13.0"), **tested})
+
+
+@pytest.mark.parametrize(
+    ("ends", "versions", "is_flaky"),
+    [
+        ("pfp", "aaa", True),
+        ("pfp", "abc", False),  # a bug that came with one version and went with another
+        ("pfpf", "abcd", False),
+        ("pfpfp", "abcde", True),  # four times: no versions explain that
+        ("pfp", "-aa", True),
+        ("pfp", "a-b", True),  # as far as is known, the version is the same
+        ("pffp", "aabb", True),
+        ("pfpp", "aabb", False),
+        ("pfpf", "aabb", True),
+    ],
+)
+def test_a_verdict_that_changes_with_the_subjects_version_is_half_as_suspicious(
+    empty: Store, ends: str, versions: str, is_flaky: bool
+):
+    runs_of_versions(empty, ends, versions)
+    assert (find_flakiness(case_history(empty, FIRST.case_id)) is not None) == is_flaky
+    assert [case_id for case_id, _ in flaky_cases(empty)] == [FIRST.case_id] * is_flaky
+
+
+def test_a_break_names_the_versions_of_the_subject_and_the_label(empty: Store, capsys: pytest.CaptureFixture[str]):
+    versions = ["backend 1.0, commit 0123456789ab", "-", "backend 1.1, commit ba9876543210"]
+    runs_of_versions(empty, "ppf", [versions[0], versions[0], versions[2]], label="driver 7")
+    broke = find_break(case_history(empty, FIRST.case_id))
+    assert broke is not None
+    assert broke.changes == (("label", "", "driver 7"), (FIRST.subject, versions[0], versions[2]))
+    commands.history(FIRST.case_id, db=str(empty.location))
+    told = " ".join(capsys.readouterr().out.split())
+    assert "inductor backend 1.0, commit 0123456789ab -> backend 1.1, commit ba9876543210" in told
+
+
+def test_a_version_that_older_runs_do_not_know_is_no_change(empty: Store):
+    runs_of_versions(empty, "pf", ["-", "backend 1.1"])
+    broke = find_break(case_history(empty, FIRST.case_id))
+    assert broke is not None
+    assert broke.changes == ()
 
 
 def test_the_rate_of_failures_has_an_interval_that_holds_it(empty: Store):

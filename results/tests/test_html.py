@@ -103,6 +103,16 @@ def test_a_case_is_flaky_if_it_turned_twice(word: str, expected: bool):
     assert is_flaky([word]) is expected
 
 
+def test_in_a_report_too_a_switch_with_another_version_of_the_subject_counts_half(tmp_path: Path):
+    for name, versions, expected in (("other", "abc", {}), ("same", "aaa", {"opinfo/add/float32/0@inductor": 1})):
+        path = tmp_path / f"{name}.db"
+        with Store.open(path, create=True) as store:
+            for number, (letter, version) in enumerate(zip("pfp", versions, strict=True), 1):
+                tested = {**fabricate.ENVIRONMENT, "subjects": {"inductor": version}}
+                fabricate.write_run(store, cases(letter), run_id=f"run-{number}", environment=tested)
+        assert contents(path).flags == expected
+
+
 def test_a_new_failure_that_did_not_repeat_is_flaky_in_a_report(tmp_path: Path):
     good, bad = (
         fabricate.record(fabricate.case()),

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from oracle.environment import fingerprint
 from oracle.records import Measurements, PlannedCase, Record
+from oracle.subjects.registry import resolve, split_names
+from oracle.subjects.version import recorded_versions
 from oracle.verdict import Status, Verdict
 from results.store import Store
 
@@ -48,8 +50,10 @@ class Recorder:
         from oracle.environment import torch_fingerprint  # noqa: PLC0415 - torch takes seconds
 
         store = Store.open(self._location, create=True)
+        versions = recorded_versions(map(resolve, split_names(self._options["subjects"])))
+        environment = {**fingerprint(), "worker": torch_fingerprint(), **versions}
         arguments = {"suites": [SUITE], "subjects": [self._options["subjects"]], "pytest": dict(self._options)}
-        store.begin_run(run_id=self._run_id, environment={**fingerprint(), **torch_fingerprint()}, arguments=arguments)
+        store.begin_run(run_id=self._run_id, environment=environment, arguments=arguments)
         store.finish_planning(self._run_id)
         return store
 
