@@ -10,7 +10,7 @@ import fnmatch
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import sqlalchemy as sa
@@ -24,6 +24,7 @@ from results.store import COMPLETE, SAME_CASE, RunInfo, Store, absent_verdict
 
 FINDINGS: Final = tuple(status.value for status in Status if status.is_finding)
 BLOCK: Final = 5000  # rows that are fetched at once
+_MOST_RUNS: Final = 30  # of the past that are asked who judged a case last
 MOST_PARAMETERS: Final = 500  # case ids in one query: databases limit the number of parameters
 
 # Columns by which findings are grouped and listed.
@@ -261,6 +262,22 @@ def passing_of(store: Store, run: RunInfo, case_ids: Sequence[str]) -> Iterator[
         for _, case_id, verdict in _verdicts(store, run, some):
             if verdict.status is Status.PASS:  # with a condition, SQLite would read all passing records of the run
                 yield case_id, verdict
+
+
+def last_judged(store: Store, run_id: str, case_ids: Iterable[str]) -> dict[str, int]:
+    """The number of the newest run before this one that has a record of each of these cases; those without one are left out."""
+    wanted, found = set(case_ids), dict[str, int]()
+    with store.reading() as connection:
+        this = sa.select(RUNS.c.run).where(RUNS.c.run_id == run_id).scalar_subquery()
+        earlier = sa.select(RUNS.c.run).where(RUNS.c.run < this).order_by(RUNS.c.run.desc()).limit(_MOST_RUNS)
+        for run in connection.execute(earlier).scalars().all():
+            recorded = sa.select(CASES.c.case_id).join_from(CASES, RECORDS, SAME_CASE).where(CASES.c.run == run)
+            of_run = wanted.intersection(connection.execute(recorded).scalars())
+            found |= dict.fromkeys(of_run, run)
+            wanted -= of_run
+            if not wanted:
+                break
+    return found
 
 
 def flaky_places(store: Store, run: RunInfo) -> set[int]:

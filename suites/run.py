@@ -24,10 +24,12 @@ from oracle.records import PlannedCase, Record
 from oracle.subjects.usability import check_usable
 from oracle.subjects.version import recorded_versions
 from oracle.sweep import CaseLimits, KnownCheck, SweepSummary, execute
+from results.queries import last_judged
 from results.report import GROUPS_SHOWN, show_run
 from results.store import RunInfo, Store
 from suites.end_report import End, EndReport, plural
 from suites.execution import open_pool
+from suites.order import running_order
 from suites.planning import make_plans
 from suites.progress import PlanningProgress, SweepProgress
 from suites.request import SweepRequest
@@ -196,7 +198,10 @@ class Sweep:
             )
 
         with SweepProgress(total=len(cases), console=err, quiet=self.as_json) as progress:
-            execute_more(cases)
+            judged = (
+                {} if self.deadline is None else last_judged(self.store, self.run_id, (case.case_id for case in cases))
+            )
+            execute_more(running_order(cases, judged))
             if not summary.is_complete or not request.lower_rungs:
                 return
             further = cases_below(self.store.planned(self.run_id), self.store.records(self.run_id))
