@@ -13,7 +13,7 @@ import math
 import shlex
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import date, datetime, timedelta, timezone
@@ -32,6 +32,7 @@ from results.baseline import baseline_text, is_acceptable, read_baseline, update
 from results.engine import Location
 from results.files import DB_VARIABLE
 from results.history import (
+    CaseRun,
     case_history,
     case_ids,
     find_break,
@@ -48,13 +49,13 @@ from results.kept import keep_missing
 from results.merge import merge as merge_runs
 from results.prune import prune as prune_runs
 from results.queries import bias_findings, case_filter, count_statuses, finding_groups
-from results.render import markdown, one_line
+from results.render import Part, markdown, one_line
 from results.render import show as show_tables
 from results.schema import CASES, DATABASE_VERSION
+from results.speed.otava import write_otava
 from results.spool import Spool, is_spool
 from results.store import LATEST, RunInfo, Store, moment_of, place_of
 from results.transfer import Copied, copy_runs
-from results.triage import Owners, read_owners, triage_text
 
 DEFAULT_DB = "torch-oracle.db"  # what `sweep` writes by default
 FORMATS: Final = ("jsonl", "csv", "dynamo-accuracy", "dynamo-speedup", "markdown", "junit", "parquet")
@@ -142,9 +143,13 @@ def history(
     flaky: Annotated[
         bool, typer.Option("--flaky", help="List the cases whose verdict goes to and fro without a change.")
     ] = False,
+    otava: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write the histories for Apache Otava into this folder instead."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a case over all runs in a database: how it ended, what changed between runs, when it broke, whether it is flaky."""
+    """Show a case over all runs: how it ended, what changed between runs, when it broke or became slower, whether it is flaky."""
     if flaky == (cases is not None):
         raise UsageError(
             seen="no case" if cases is None else f"{cases!r} with --flaky",
@@ -160,27 +165,46 @@ def history(
                 show_tables(Console(), [flaky_table(found)])
             return
         ids = case_ids(store, cases)
-        if not ids or len(ids) > _CASES_IN_FULL:
+        if not ids or (len(ids) > _CASES_IN_FULL and otava is None):
             raise UsageError(
                 seen=f"{cases!r}, which matches {len(ids) or 'no'} cases of {store.location}",
                 expected=f"1 to {_CASES_IN_FULL} cases",
                 do="name a case id, as `torch-oracle show` prints it",
             )
-        histories = [(case_id, case_history(store, case_id)) for case_id in ids]
-        if not as_json:
-            show_tables(Console(), [part for case_id, runs in histories for part in history_parts(case_id, runs)])
-            return
-        _write_json(
-            [
-                {
-                    "case_id": case_id,
-                    "runs": [one.to_json() for one in runs],
-                    "broke": broke.to_json() if (broke := find_break(runs)) else None,
-                    "flakiness": asdict(flakiness) if (flakiness := find_flakiness(runs)) else None,
-                }
-                for case_id, runs in histories
-            ]
-        )
+        histories = ((case_id, case_history(store, case_id)) for case_id in ids)
+        if otava is not None:
+            _write_otava(histories, otava)
+        elif as_json:
+            _write_json([_history_json(case_id, runs) for case_id, runs in histories])
+        else:
+            show_tables(Console(), [part for case_id, runs in histories for part in _history_parts(case_id, runs)])
+
+
+def _history_parts(case_id: str, runs: Sequence[CaseRun]) -> list[Part]:
+    from results.lasting import lasting_changes, lasting_table  # noqa: PLC0415  ruptures is slow to import
+
+    changes = lasting_changes(runs)
+    return [*history_parts(case_id, runs), *([lasting_table(changes)] if changes else [])]
+
+
+def _history_json(case_id: str, runs: Sequence[CaseRun]) -> dict[str, Any]:
+    from results.lasting import lasting_changes  # noqa: PLC0415  ruptures is slow to import
+
+    return {
+        "case_id": case_id,
+        "runs": [one.to_json() for one in runs],
+        "broke": broke.to_json() if (broke := find_break(runs)) else None,
+        "flakiness": asdict(flakiness) if (flakiness := find_flakiness(runs)) else None,
+        "lasting_changes": [change.to_json() for change in lasting_changes(runs)],
+    }
+
+
+def _write_otava(histories: Iterable[tuple[str, Sequence[CaseRun]]], folder: Path) -> None:
+    from results.lasting import otava_histories  # noqa: PLC0415  ruptures is slow to import
+
+    tests = {name: points for case_id, runs in histories for name, points in otava_histories(case_id, runs).items()}
+    *written, configuration = write_otava(tests, folder)
+    sys.stdout.write(one_line(f"{len(written)} histories and {configuration} written") + "\n")
 
 
 def compare(
@@ -280,6 +304,9 @@ def triage(
     owners: Annotated[Path | None, typer.Option(help="File of lines `pattern owner`; the last match counts.")] = None,
 ) -> None:
     """Write what is new, fixed, flaky or slower since a week ago, by owner, as Markdown."""
+    from results.lasting import slower_since, worse_since  # noqa: PLC0415  ruptures is slow to import
+    from results.triage import Owners, read_owners, told_worse, triage_text  # noqa: PLC0415
+
     known = read_owners(owners) if owners is not None else Owners()
     with Store.open(db, create=False, read_only=True) as store:
         head = store.run(run)
@@ -288,7 +315,8 @@ def triage(
             comparison = comparing.compare_runs(
                 base_store, store, base_run=base_run, head_run=head, history=speed_history(base_store, base_run)
             )
-            text = triage_text(comparison, flaky_cases(store), known)
+            since = worse_since(store, base_run, told_worse(comparison) | slower_since(store, base_run, head))
+            text = triage_text(comparison, flaky_cases(store), known, since)
     sys.stdout.write(text)
 
 

@@ -3,14 +3,15 @@
 The runs are made up. Each night times every case in five processes; the noise of a process, of a night and of a case is drawn as
 it was seen on machines like ours (1 to 4 % between processes, 1 % between nights). In night 9 three cases begin to fail and five
 become 10 % slower; one case fails now and then without a reason; in night 12 the machine is another one, on which each case has a
-speedup of its own. The rows say, night by night, what a comparison with the night before tells, and how much of it is planted.
+speedup of its own. The rows say, night by night, what a comparison with the night before tells, and how much of it is planted;
+and which cases `history` and the weekly report say are slower for good.
 """
 
 from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,10 +23,12 @@ from oracle.verdict import Status
 from results.changes import ChangeKind
 from results.compare import Comparison, compare_runs
 from results.history import case_history, find_break, flaky_cases, speed_history
-from results.store import Store
+from results.lasting import LastingChange, lasting_changes, slower_since, worse_since
+from results.store import RunInfo, Store
 from results.tests.fabricate import case, record, write_run
 
 _PROCESSES = 5
+_WEEK = 7
 _BAD_NIGHT, _OTHER_MACHINE = 9, 12
 _BROKEN, _SLOWER, _FLAKY = range(3), range(10, 15), 20
 _FLAKY_NIGHTS = frozenset({3, 6, 7, 11, 13})
@@ -45,6 +48,10 @@ class Night:
     machine_named: bool
     flaky: int  # cases that the history calls flaky
     broke_named: int  # broken cases whose history names the bad night
+    history_slower: int  # cases whose history has a lasting slowdown
+    history_slower_planted: int  # of these, slowed ones of which it names the bad night
+    triage_slower: int  # cases that the report of a week lists as slower
+    triage_slower_planted: int  # of these, slowed ones of which it names the bad night
 
 
 class Fortnight:
@@ -111,7 +118,31 @@ def _told(store: Store, fortnight: Fortnight, night: int) -> Night:
         machine_named=_names_machine(comparison),
         flaky=len(flaky_cases(store)),
         broke_named=sum(one is not None and f"night-{_BAD_NIGHT:02}" in str(one.to_json()) for one in broke),
+        **_lasting(store, ids, head),
     )
+
+
+def _lasting(store: Store, ids: list[str], head: RunInfo) -> dict[str, int]:
+    """What histories say of lasting slowdowns, and the report of a week."""
+    slower = {name: _slowdowns(lasting_changes(case_history(store, name))) for name in ids}
+    bad = f"night-{_BAD_NIGHT:02}"
+    right = {ids[number] for number in _SLOWER if [one.first_run.run_id for one in slower[ids[number]]] == [bad]}
+    runs = store.runs()
+    base = runs[max(0, len(runs) - 1 - _WEEK)]
+    comparison = compare_runs(store, store, base_run=base, head_run=head, history=speed_history(store, base))
+    since = worse_since(store, base, slower_since(store, base, head))
+    dated = {name for name, changes in since.items() if _slowdowns(changes)}
+    listed = set[str]() if comparison.speed_invalid else dated | {one.case_id for one in comparison.slower}
+    return {
+        "history_slower": sum(map(bool, slower.values())),
+        "history_slower_planted": len(right),
+        "triage_slower": len(listed),
+        "triage_slower_planted": len(listed & right & dated),
+    }
+
+
+def _slowdowns(changes: Iterable[LastingChange]) -> list[LastingChange]:
+    return [one for one in changes if one.what == "speed" and one.is_worse]
 
 
 def _names_machine(comparison: Comparison) -> bool:

@@ -13,7 +13,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -21,8 +21,8 @@ import ruptures
 
 from oracle.costs import Run
 from results.speed.costs import CostTable
-from results.speed.noise import learn_noise
-from results.speed.samples import SpeedCase, centres
+from results.speed.noise import ASSUMED, Variance, learn_noise
+from results.speed.samples import SpeedCase
 from results.speed.verdicts import LEAST
 
 _SHORTEST: Final = 2  # runs of a segment
@@ -60,9 +60,10 @@ def change_points(
         return ()
     spread = max(_SMALLEST, noise_of(costs) if noise is None else noise)
     signal = _without_odd_runs(costs, spread)
-    penalty = _PENALTY * spread**2 * math.log(len(costs))
     search: Any = ruptures.Pelt(model="l2", min_size=_SHORTEST, jump=1)
-    ends: list[int] = search.fit(signal.reshape(-1, 1)).predict(pen=penalty)  # the last is the length
+    ends: list[int] = search.fit(signal.reshape(-1, 1)).predict(
+        pen=_penalty(spread, len(costs))
+    )  # the last is the length
     return _described(signal, _merged(signal, [0, *ends], least))
 
 
@@ -79,20 +80,48 @@ class CaseHistory:
 def histories(cases: Mapping[str, Sequence[Run]], *, least: float = LEAST) -> dict[str, CaseHistory]:
     """The histories of all cases of one quantity. Each case has one `Run` for each run, oldest first; empty: not measured."""
     past = {name: SpeedCase(history=runs[:-1], base=runs[-1] if runs else (), head=()) for name, runs in cases.items()}
-    variances = learn_noise(CostTable.of(past)).by_case.value.tolist()
+    table = CostTable.of(past)
+    found = histories_of(table, least=least)
+    absent = {
+        name: table.count.shape[1] - 1 - len(runs) for name, runs in cases.items()
+    }  # columns before the first run
+    return {name: replace(one, runs=tuple(number - absent[name] for number in one.runs)) for name, one in found.items()}
+
+
+def histories_of(
+    table: CostTable, *, least: float = LEAST, assumed: Variance = ASSUMED, is_alone: bool = False
+) -> dict[str, CaseHistory]:
+    """The histories of the cases of a table, whose last column, head, has nothing measured.
+
+    `is_alone`: the cases are too few to tell how much runs differ from each other for no reason, which processes of one run do
+    not show. So the noise of a case is no less than its own successive differences make it.
+    """
+    variances = learn_noise(table, assumed).by_case.value.tolist()
     found = {}
-    for (name, runs), variance in zip(cases.items(), variances, strict=True):
-        measured = [(number, costs) for number, run in enumerate(runs) if (costs := centres(run))]
-        costs = tuple(statistics.fmean(costs) for _, costs in measured)
-        processes = statistics.median([len(costs) for _, costs in measured]) if measured else 1
-        spread = math.sqrt(variance / processes)
+    for name, count, mean, variance in zip(table.names, table.count, table.mean, variances, strict=True):
+        measured = np.flatnonzero(count)
+        spread = math.sqrt(variance / float(np.median(count[measured]))) if len(measured) else 0.0
+        costs = tuple(mean[measured].tolist())
+        spread = max(spread, noise_of(costs)) if is_alone else spread
+        is_steady = _squares(mean[measured]) <= _penalty(
+            spread, len(costs)
+        )  # no cut gains more: no need to look for one
         found[name] = CaseHistory(
-            runs=tuple(number for number, _ in measured),
+            runs=tuple(measured.tolist()),
             costs=costs,
             noise=spread,
-            points=change_points(costs, noise=spread, least=least),
+            points=() if is_steady else change_points(costs, noise=spread, least=least),
         )
     return found
+
+
+def _squares(costs: np.ndarray) -> float:
+    """The sum of squares around the mean."""
+    return float(((costs - costs.mean()) ** 2).sum()) if len(costs) else 0.0
+
+
+def _penalty(spread: float, runs: int) -> float:
+    return _PENALTY * max(_SMALLEST, spread) ** 2 * math.log(max(2, runs))
 
 
 def noise_of(costs: Sequence[float]) -> float:

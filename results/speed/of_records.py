@@ -35,7 +35,7 @@ RESOLUTION: Final[Mapping[Quantity, float]] = {
 }
 """Logarithms of the largest ratios that the verdict "same" does not exclude."""
 COUNTS: Final[Mapping[Count, str]] = {"graph breaks": "graph_breaks", "recompiles": "recompiles", "kernels": "kernels"}
-_ASSUMED: Final[Mapping[Quantity, Variance]] = {"compile time": Variance(value=0.25**2, freedom=4.0)}
+ASSUMED_NOISE: Final[Mapping[Quantity, Variance]] = {"compile time": Variance(value=0.25**2, freedom=4.0)}
 LEAST_SECONDS: Final = 0.05  # changes of a compile time below are nobody's concern
 
 
@@ -58,7 +58,7 @@ def judge_measurements(base: Measured, head: Measured, history: Sequence[PastRun
             cases,
             least=least,
             resolution=RESOLUTION[quantity],
-            assumed=_ASSUMED.get(quantity, ASSUMED),
+            assumed=ASSUMED_NOISE.get(quantity, ASSUMED),
             past=_past_costs(quantity, tuple(cases), base, head, past) if history else None,
         )
         if quantity == "compile time":

@@ -104,18 +104,30 @@ class Past:
 
         Runs that have a case are its last columns, as those of a short history are.
         """
-        rows = self._rows(names)
-        is_there = self._places[:, rows].T >= 0
+        is_there = self._places[:, self._rows(names)].T >= 0
         width = int(is_there.sum(axis=1).max(initial=0))
         last = np.argsort(is_there, axis=1, kind="stable")[:, is_there.shape[1] - width :]
+        whole = self.aligned(names, sources)
+        count, mean, squares = (
+            np.take_along_axis(one, last, axis=1) for one in (whole.count, whole.mean, whole.squares)
+        )
+        return Moments(count=count, mean=mean, squares=squares)
+
+    def aligned(self, names: Sequence[str], sources: Sequence[Source]) -> Moments:
+        """The same in arrays [cases, runs]: without processes where a run has not the case."""
+        rows = self._rows(names)
         kinds = {source: np.array([own == source for own in sources], dtype=bool) for source in dict.fromkeys(sources)}
         found = {}
         for moment, nothing in _MOMENTS.items():
-            whole = np.full(is_there.shape, nothing)
+            whole = np.full((len(rows), len(self._runs)), nothing)
             for source, is_of_kind in kinds.items():
                 whole[is_of_kind] = self._column(f"{source}/{moment}", rows[is_of_kind], nothing)
-            found[moment] = np.take_along_axis(whole, last, axis=1)
+            found[moment] = whole
         return Moments(count=found["count"].astype(np.int64), mean=found["mean"], squares=found["squares"])
+
+    def aligned_counts(self, names: Sequence[str], counted: str) -> np.ndarray:
+        """A count of these cases in each run: an array [cases, runs], NaN where a run does not know it."""
+        return self._column(counted, self._rows(names), math.nan)
 
     def _rows(self, names: Sequence[str]) -> np.ndarray:
         return np.fromiter(map(self.row_of.__getitem__, names), dtype=np.intp, count=len(names))
