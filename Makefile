@@ -84,8 +84,10 @@ accept: $(READY)  ## rewrite goldens with the current output; read the diff befo
 	$(PYTEST) --accept -m "not slow and not gpu" $(ARGS)
 	@git --no-pager diff --stat -- '*/goldens/*' || true
 
-bench: $(READY) compiler-check  ## run benchmarks of our parts and their peers (ARGS='NAME... --repeat N --json FILE', ARGS=--list)
-	@$(BIN)/python -m benchmarks $(ARGS)
+# The ratios become a run of a results database, unless they are written elsewhere, or nothing is measured.
+BENCH_DB ?= benchmarks.db
+bench: $(READY) compiler-check  ## run benchmarks of our parts and their peers, into benchmarks.db (ARGS='NAME... --repeat N', ARGS=--list)
+	@$(BIN)/python -m benchmarks $(if $(filter --db% --json% --csv% --list --help -h,$(ARGS)),,--db '$(BENCH_DB)') $(ARGS)
 
 battery: $(READY)  ## the judge's error rates on wrong and right compilers, and the smallest bias found (ARGS=...)
 	@$(BIN)/python -m oracle.tests.battery.run $(ARGS)

@@ -144,6 +144,31 @@ def _done_with(step: str, mode: str = "eval", dtype: str = "float32") -> int:
     return sum(steps.index(row["stops at"]) > steps.index(step) for row in _transformers(mode, dtype))
 
 
+_FUNNEL = {
+    "listed": "was tried",
+    "build": "a shrunk configuration gives a model",
+    "eager": "the model runs in eager on inputs that were derived",
+    "capture": "`torch.compile` captures a graph of it",
+    "compile": "the backend compiles",
+    "run": "the compiled model returns",
+    "compare": "its results were compared with those of eager",
+    "agree": "they agree, or differ as a known issue does",
+}
+
+
+def _funnel_table() -> str:
+    """A row for each step from a listed architecture to agreement: how many have done it, by mode and dtype."""
+    modes = (("eval", "float32"), ("train", "float32"), ("eval", "bfloat16"))
+    lines = [
+        f"| step | what it is | {' | '.join(f'{mode}, {dtype}' for mode, dtype in modes)} |",
+        "| --- | --- |" + " ---: |" * len(modes),
+    ]
+    for step, text in _FUNNEL.items():
+        counts = [len(_transformers(*mode)) if step == "listed" else _done_with(step, *mode) for mode in modes]
+        lines.append(f"| {step} | {text} | {' | '.join(map(str, counts))} |")
+    return "\n" + "\n".join(lines) + "\n"
+
+
 def tables() -> dict[str, Callable[[], str]]:
     """Key -> the function that makes the table."""
     return {
@@ -151,6 +176,7 @@ def tables() -> dict[str, Callable[[], str]]:
         "speed.verdicts": _speed_table,
         "report.scale": _report_table,
         "pytest.suite": _pytest_table,
+        "transformers.funnel": _funnel_table,
         "judge.campaigns": _campaign_table,
         "judge.costs": _costs_table,
         "judge.wrong": lambda: _battery_table("wrong_found"),
