@@ -73,6 +73,11 @@ def check(
     else:
         for name, verdict in verdicts.items():
             sys.stdout.write(describe(name, verdict) + "\n")
+        wrong = next((name for name, verdict in verdicts.items() if verdict.status.is_finding), None)
+        if wrong is not None and not parts:
+            sys.stderr.write(
+                asked.next_step("localise", wrong, what="finds the stage, the part and the line that go wrong")
+            )
     raise typer.Exit(exit_code_of(verdicts.values()))
 
 
@@ -135,4 +140,7 @@ def localise(
         sys.stdout.write(json.dumps(found.to_json(), indent=2) + "\n")
     else:
         sys.stdout.write(found.text(check=asked.command("check")))
+        if found.shown:
+            what = "writes the smallest script that shows it, and the text of an issue"
+            sys.stderr.write(asked.next_step("repro", asked.subject.name, what=what))
     raise typer.Exit(1 if found.shown else exit_code_of([found.verdict]))

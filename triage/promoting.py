@@ -45,7 +45,7 @@ from oracle.verdict import Status, Verdict
 from results.groups import severity_of
 from results.store import Store
 from triage.quiet import without_prints
-from triage.reports import alike_issues, localised, minimised
+from triage.reports import alike_issues, localised, minimised, time_note
 from triage.target import FileOptions, Target, case_of, find_target
 
 _EXPIRES_DAYS = 180
@@ -102,6 +102,7 @@ def promote(
 def _live_entry(asked: Target, *, budget: float, localises: bool) -> dict[str, Any]:
     """The entry of a program that differs, minimised within `budget` seconds, or as it is with 0."""
     found = minimised(asked, budget) if budget else None
+    sys.stderr.write("" if found is None else time_note(found, budget))
     verdict = found.verdict if found is not None else _judged(asked)
     if not (found.reproduced if found is not None else verdict.status.is_finding):
         runs = f"{found.shown} of {found.runs} runs differ from eager" if found is not None else verdict.status.value

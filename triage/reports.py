@@ -110,7 +110,21 @@ def repro(
         sys.stdout.write(f"{path}\n")
     if note := _how_to_run(paths[0], asked.subject):
         sys.stderr.write(note)
+    sys.stderr.write(time_note(found, budget))
+    keeps = "keeps it in a ledger of yours, so that sweeps and CI know it"
+    sys.stderr.write(asked.next_step("promote", asked.subject.name, "--to", "known.toml", what=keeps))
     raise typer.Exit(1)
+
+
+def time_note(found: Minimised, budget_s: float) -> str:
+    """What to tell if the search for a smaller program ended because its time was over; else ""."""
+    if found.is_finished or not found.reproduced or (not found.how and found.reasons):
+        return ""
+    size = f"{found.after.statements} statement{'s' if found.after.statements != 1 else ''}"
+    return (
+        f"the program may get smaller than {size}: after {found.trials} trials the time was over; "
+        f"--budget {max(60, round(5 * budget_s)):d} gives more\n"
+    )
 
 
 def _how_to_run(path: Path, subject: SubjectSpec) -> str:

@@ -64,6 +64,10 @@ class Target:
         """A command line about the target, without a subject: "torch-oracle check model.py:Net --inputs ..."."""
         return shlex.join(["torch-oracle", verb, *self.words])
 
+    def next_step(self, verb: str, subject: str, *words: str, what: str) -> str:
+        """The line that names the next command about the target on a subject, and what that does. For stderr."""
+        return f"next: {shlex.join(['torch-oracle', verb, *self.words, '--subject', subject, *words])}\n      {what}\n"
+
 
 def find_target(text: str, *, subject: str, db: str, options: FileOptions) -> Target:
     """The target that a text names. `subject` is "" for that of the record, or else inductor.

@@ -24,16 +24,20 @@ def model(tmp_path: Path) -> str:
 
 def test_check_says_which_subjects_differ(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check", model, "--inputs", "i64[4]", "--subject", f"aot_eager,{_WRONG}"]) == 1
-    first, second, *_ = capsys.readouterr().out.splitlines()
+    told = capsys.readouterr()
+    first, second, *_ = told.out.splitlines()
     assert first == "aot_eager: pass"
     assert second.startswith(f"{_WRONG}: fail_accuracy: call 0: output[")
+    assert f"next: torch-oracle localise {model} --inputs 'i64[4]' --subject {_WRONG}\n" in told.err
     assert run(["check", model, "--inputs", "i64[4]", "--subject", "dynamo", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["dynamo"]["status"] == "pass"
 
 
 def test_localise_prints_where_it_goes_wrong(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["localise", model, "--inputs", "i64[4]", "--subject", _WRONG]) == 1
-    text = capsys.readouterr().out
+    told = capsys.readouterr()
+    text = told.out
+    assert f"next: torch-oracle repro {model} --inputs 'i64[4]' --subject {_WRONG}\n" in told.err
     assert f"on {_WRONG}: fail_accuracy, 3 of 3 runs" in text
     assert f"first wrong rung:   {_WRONG}" in text
     assert "first wrong value:  model.py:5, bitwise_xor\n" in text

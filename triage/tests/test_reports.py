@@ -7,11 +7,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from fuzz.reduce.minimise import Size
 from oracle.cli import run
 from oracle.tests.forked_script import run_program
+from triage.reports import time_note
 
 _WRONG = "fuzz.tests.planted_bugs:integer_value"  # gives another number than bitwise_xor
 _MODEL = """
@@ -75,6 +79,29 @@ def test_repro_for_a_backend_of_this_folder_prints_a_command_that_runs_the_scrip
         check=False,
     )
     assert "compiled tensor" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("finished", "reproduced", "how", "reasons", "is_told"),
+    [
+        (False, True, "captured", (), True),
+        (False, True, "", (), True),
+        (True, True, "captured", (), False),
+        (False, False, "", (), False),
+        (False, True, "", ("it has no structured form",), False),  # more time would not help
+    ],
+)
+def test_a_search_that_ran_out_of_time_says_so_and_how_to_give_it_more(
+    finished: bool, reproduced: bool, how: str, reasons: tuple[str, ...], is_told: bool
+) -> None:
+    after = Size(statements=58, elements=16)
+    found: Any = SimpleNamespace(
+        is_finished=finished, reproduced=reproduced, how=how, reasons=reasons, after=after, trials=7
+    )
+    expected = (
+        "the program may get smaller than 58 statements: after 7 trials the time was over; --budget 300 gives more\n"
+    )
+    assert time_note(found, 60.0) == (expected if is_told else "")
 
 
 def test_repro_of_a_program_that_agrees_writes_nothing(model: str, capsys: pytest.CaptureFixture[str]) -> None:
