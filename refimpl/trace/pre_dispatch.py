@@ -57,6 +57,7 @@ from refimpl._torch import (
     without_wrappers,
 )
 from refimpl.errors import UnsupportedByRefimpl, user_line
+from refimpl.trace.collectives import functional_form
 from refimpl.trace.fake_kernels import CachingMode, FakeKernelsState
 from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.options import TraceOptions
@@ -315,6 +316,8 @@ class PreDispatchFunctionMode(TorchFunctionMode):
             return tensor_of_numbers(*args, **kwargs)
         elif func == _SET_DATA_OF_TENSOR:
             return set_data(*args)
+        elif (collective := functional_form(func, args, kwargs)) is not None:
+            return collective()
         return func(*args, **kwargs)
 
     def _record_requires_grad(self, tensor: torch.Tensor, requires_grad: bool = True) -> None:
