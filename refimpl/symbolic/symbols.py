@@ -449,7 +449,7 @@ class FromBool:
     __repr__ = __str__
 
 
-class DividedBy:
+class DivideByKey:
     """A step of a key path: division by a number."""
 
     def __init__(self, divisor: Any) -> None:
@@ -473,7 +473,7 @@ def _bound_symbol(expr: Any, missing: set[sympy.Symbol]) -> tuple[sympy.Symbol, 
     if isinstance(expr, sympy.Mul) and len(expr.args) == 2:
         factor, symbol = expr.args
         if isinstance(factor, sympy.Integer) and symbol in missing:
-            return symbol, (DividedBy(int(factor)),)  # pyright: ignore[reportReturnType]
+            return symbol, (DivideByKey(int(factor)),)  # pyright: ignore[reportReturnType]
     return None
 
 

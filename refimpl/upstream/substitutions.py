@@ -185,7 +185,13 @@ _EXPORT = {
     "torch._export.converter.TS2EPConverter": f"{_OURS}.torchscript.converter.TS2EPConverter",
 }
 # These lack upstream's options for pickle and for versions, because refimpl's archives have neither.
-_EXPORT_ARCHIVES = {f"{_EXPORT_PACKAGE}.{name}": f"{_OURS}.{name}" for name in ("load", "save")}
+_EXPORT_ARCHIVES = {
+    **{f"{_EXPORT_PACKAGE}.{name}": f"{_OURS}.{name}" for name in ("load", "save")},
+    **{
+        f"torch._export.serde.serialize.{name}": f"{_UPSTREAM}.serialized.{name}"
+        for name in ("SerializedArtifact", "deserialize", "serialize")
+    },
+}
 # Classes of arguments, results and errors of the functions above.
 _SIGNATURE_NAMES = (
     "ConstantArgument", "CustomObjArgument", "ExportBackwardSignature", "ExportGraphSignature", "InputKind", "InputSpec",

@@ -31,7 +31,7 @@ from refimpl.export.archive.fakes import FakeReader, FakeWriter
 from refimpl.export.archive.operators import name_of, named, schema_of
 from refimpl.export.archive.symbols import SymbolReader, SymbolWriter
 from refimpl.export.archive.values import ValueReader, ValueWriter
-from refimpl.symbolic.symbols import AttributeKey, DividedBy, FromBool, MethodKey
+from refimpl.symbolic.symbols import AttributeKey, DivideByKey, FromBool, MethodKey
 from refimpl.trace.metadata import describe
 
 _PLAIN_META = ("nn_module_stack", "stack_trace", "torch_fn", "seq_nr", "custom")
@@ -66,7 +66,10 @@ class GraphWriter:
         """The record of a graph module and its submodules. Raises ArchiveError for unsupported nodes and values."""
         graph = [self._node(node) for node in module.graph.nodes] if isinstance(module, fx.GraphModule) else None
         children = {name: self.module(child) for name, child in module.named_children()}
-        return {"class": type(module).__name__, "nodes": graph, "modules": children}
+        record = {"class": type(module).__name__, "nodes": graph, "modules": children}
+        if isinstance(module, fx.GraphModule) and "custom" in module.meta:
+            record["custom"] = self._plain.record(module.meta["custom"], f"meta['custom'] of a {type(module).__name__}")
+        return record
 
     def _node(self, node: fx.Node) -> dict[str, Any]:
         self._name = where = f"{node.name} ({node.op} of {node.target})"
@@ -118,7 +121,7 @@ def _step_record(step: Any, where: str) -> dict[str, Any]:
             return {"method": step.name}
         case FromBool():
             return {"from_bool": True}
-        case DividedBy():
+        case DivideByKey():
             return {"divided_by": int(step.divisor)}
         case pytree.SequenceKey():
             return {"index": step.idx}
@@ -155,7 +158,10 @@ class GraphReader:
         if record.get("nodes") is None:
             return root
         graph = self._graph(field(record, "nodes", list, where), root, where)
-        return fx.GraphModule(root, graph, class_name=state_name(field(record, "class", str, where), where))
+        made = fx.GraphModule(root, graph, class_name=state_name(field(record, "class", str, where), where))
+        if "custom" in record:
+            made.meta["custom"] = self._plain.value(record["custom"], f"{where}.custom")
+        return made
 
     def _graph(self, records: list[Any], root: torch.nn.Module, where: str) -> fx.Graph:
         graph = fx.Graph()
@@ -251,7 +257,7 @@ def _step(record: Any, where: str) -> Any:
         case {"from_bool": True}:
             return FromBool()
         case {"divided_by": int() as divisor} if divisor:
-            return DividedBy(divisor)
+            return DivideByKey(divisor)
         case {"index": int() as index}:
             return pytree.SequenceKey(index)
         case {"key": str() | int() as key}:

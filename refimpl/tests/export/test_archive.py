@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import torch
 from torch import nn
 
 from refimpl._torch import pytree
-from refimpl.export import export, load, save
+from refimpl.export import ExportedProgram, export, load, save
 from refimpl.export.archive.errors import ArchiveError
 from refimpl.tests.export.corpus import CASES, Pair, Point, program_of
 from refimpl.tests.export.forms import archived, saved
+from refimpl.upstream.serialized import deserialize, serialize
 
 
 def test_one_parameter_under_two_names_stays_one() -> None:
@@ -55,6 +57,19 @@ def test_symbols_have_ranges_and_hints_and_new_ones_get_other_names() -> None:
     assert (size.node.hint, str(loaded.range_constraints[size.node.expr])) == (6, "VR[3, 20]")
     env = size.node.shape_env
     assert str(env.create_symbol(5, "other")) != str(size)
+
+
+@pytest.mark.parametrize(
+    "copied", [archived, lambda program: deserialize(serialize(program)), ExportedProgram.run_decompositions]
+)
+def test_what_a_user_notes_in_custom_is_kept(copied: Callable[[ExportedProgram], ExportedProgram]) -> None:
+    program = export(nn.Linear(3, 2), (torch.ones(4, 3),))
+    program.graph_module.meta["custom"] = {"owner": "me", "bits": 8}
+    for node in program.graph.nodes:
+        node.meta["custom"] = {"tag": "kept"}
+    made = copied(program)
+    assert made.graph_module.meta["custom"] == {"owner": "me", "bits": 8}
+    assert [node.name for node in made.graph.nodes if node.meta.get("custom") != {"tag": "kept"}] == []
 
 
 def test_example_inputs_come_back() -> None:
