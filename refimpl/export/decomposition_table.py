@@ -3,7 +3,6 @@
 Counterpart: torch/export/decomp_utils.py CustomDecompTable, PRESERVED_ATEN_CIA_OPS; torch/_export/utils.py
   _collect_all_valid_cia_ops, _is_preservable_cia_op, _get_decomp_for_cia
 Differs: composite operators are looked up when they are asked for, so an operator that is defined after the table is in it too.
-All of them are decomposed by default; upstream keeps two upsampling operators.
 """
 
 from __future__ import annotations
@@ -99,7 +98,11 @@ def default_decompositions() -> CompositeTable:
         for op, rule in decomposition_table.items()
         if op is not aten.detach.default and not _is_core(op) and not has_own_kernel(op)
     }
-    return CompositeTable({**rules, aten.lift_fresh_copy.default: aten.clone.default})
+    return CompositeTable({**rules, aten.lift_fresh_copy.default: aten.clone.default}, kept=_KEPT)
+
+
+# Composite operators that the small set contains. Other core ones (pooling in one dimension) are decomposed to core operators.
+_KEPT = (torch.ops.aten.upsample_bilinear2d.vec, torch.ops.aten.upsample_nearest2d.vec)
 
 
 def read_table(table: DecompositionTable) -> DecompositionTable:

@@ -67,14 +67,22 @@ def test_a_table_of_torch_is_read_where_it_keeps_its_rules() -> None:
     assert not {aten.linear.default, aten.silu.default, aten.softmax.int} & set(kept)
 
 
-def test_by_default_all_composites_are_decomposed() -> None:
-    assert aten.linear.default not in targets_of(None, Layers(), torch.randn(3, 3))
-
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("strict", [False, True])
+def test_by_default_composites_of_the_small_set_are_kept_and_others_are_not(mode: str, strict: bool) -> None:
     class Upsampled(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return F.interpolate(x, scale_factor=2, mode="bilinear")
+            return F.avg_pool1d(F.interpolate(x, scale_factor=2, mode=mode)[0], 2)
 
-    assert aten.upsample_bilinear2d.vec not in targets_of(None, Upsampled(), torch.randn(1, 1, 2, 2))
+    x = torch.randn(1, 1, 2, 2)
+    program = export(Upsampled(), (x,), strict=strict).run_decompositions()
+    torch.testing.assert_close(program.module()(x), Upsampled()(x))
+    called = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    assert getattr(aten, f"upsample_{mode}2d").vec in called
+    assert aten.avg_pool1d.default not in called
+    assert aten.avg_pool2d.default in called
+    called = targets_of(composite_decompositions(), Upsampled(), x)
+    assert getattr(aten, f"upsample_{mode}2d").vec not in called
 
 
 def test_no_table_leaves_a_copy_that_waits_to_be_lifted() -> None:
