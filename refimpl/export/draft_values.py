@@ -23,8 +23,11 @@ from refimpl._torch import (
     TensorProfile,
     propagate_real_tensors,
     pytree,
+    storage_key,
 )
+from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.draft_report import FailureReport, FailureType
+from refimpl.functionalize.geometry import is_dense
 from refimpl.symbolic.fake_inputs import symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.stacks import Stack
@@ -153,15 +156,17 @@ class DraftFakeMode(FakeTensorMode):
             fake, reason = self._fake_result(func, types, args, kwargs)
             real = func(*given, **given_kwargs)
             if reason is None:
-                reason = self._difference(fake, real)
-                if reason is None:
+                reasons = self._differences(fake, real, leaves, values)
+                if not reasons:
                     return pytree.tree_map(self._with_value, fake, real)
-                self._noted.add(FailureType.MISMATCHED_FAKE_KERNEL, op=str(func), reason=reason)
+                for each in reasons:
+                    self._noted.add(FailureType.MISMATCHED_FAKE_KERNEL, op=str(func), reason=each)
             elif any(words in reason.lower() for words in _MISSING):
                 self._noted.add(FailureType.MISSING_FAKE_KERNEL, op=str(func))
             else:
                 self._noted.add(FailureType.MISMATCHED_FAKE_KERNEL, op=str(func), reason=f"it raises {reason}")
             self._noted.add_profile(func, given, real)
+            _refuse_gaps(func, real)
             return pytree.tree_map(self._fake_of_real, real)
         finally:
             self.propagate_real_tensors = True
@@ -193,23 +198,33 @@ class DraftFakeMode(FakeTensorMode):
             return NotImplemented
         return value.node.pytype(expr.xreplace(known))
 
-    def _difference(self, fake: Any, real: Any) -> str | None:
-        """The first difference between fake and real result; None if there is none."""
+    def _differences(self, fake: Any, real: Any, fake_args: list[Any], real_args: list[Any]) -> list[str]:
+        """The differences between fake and real result, one for each tensor at most; fake_args, real_args: the operands."""
         fakes, fake_spec = pytree.tree_flatten(fake)
         reals, real_spec = pytree.tree_flatten(real)
         if len(fakes) != len(reals):
-            return f"the real result is {real_spec}, the fake one {fake_spec}"
-        for described, given in zip(fakes, reals, strict=True):
-            if not isinstance(given, torch.Tensor) or not isinstance(described, torch.Tensor):
-                if isinstance(given, torch.Tensor) is not isinstance(described, torch.Tensor):
-                    return f"the real result is a {type(given).__name__}, the fake one a {type(described).__name__}"
-                continue
-            for name in ("dtype", "device", "layout", "ndim"):
-                if getattr(described, name) != getattr(given, name):
-                    return f"the real result has {name} {getattr(given, name)}, the fake one {getattr(described, name)}"
-            numbers = [self._number(size) for size in described.shape]
-            if any(n is not NotImplemented and n != size for n, size in zip(numbers, given.shape, strict=True)):
-                return f"the real result has shape {tuple(given.shape)}, the fake one {tuple(numbers)}"
+            return [f"the real result is {real_spec}, the fake one {fake_spec}"]
+        if _share_memory(fakes, fake_args) != _share_memory(reals, real_args):
+            return [
+                "Mismatched aliasing spec between fake kernel and real kernel: other results share memory with operands"
+            ]
+        found = [self._difference(described, given) for described, given in zip(fakes, reals, strict=True)]
+        return [difference for difference in found if difference is not None]
+
+    def _difference(self, described: Any, given: Any) -> str | None:
+        """The first difference between a fake value and the real one; None if there is none."""
+        if not isinstance(given, torch.Tensor) or not isinstance(described, torch.Tensor):
+            if isinstance(given, torch.Tensor) is isinstance(described, torch.Tensor):
+                return None
+            return f"the real result is a {type(given).__name__}, the fake one a {type(described).__name__}"
+        if described.dtype != given.dtype:
+            return f"Dtypes {given.dtype} and {described.dtype} are not equal!"
+        for name in ("device", "layout", "ndim"):
+            if getattr(described, name) != getattr(given, name):
+                return f"the real result has {name} {getattr(given, name)}, the fake one {getattr(described, name)}"
+        numbers = [self._number(size) for size in described.shape]
+        if any(n is not NotImplemented and n != size for n, size in zip(numbers, given.shape, strict=True)):
+            return f"the real result has shape {tuple(given.shape)}, the fake one {tuple(numbers)}"
         return None
 
     def _with_value(self, fake: Any, real: Any) -> Any:
@@ -241,3 +256,26 @@ class DraftFakeMode(FakeTensorMode):
         with self:
             fake = torch.empty_strided(sizes, strides, dtype=real.dtype, device=real.device)
         return self._with_value(fake, real)
+
+
+def _share_memory(results: list[Any], operands: list[Any]) -> list[bool]:
+    """For each result whether it shares memory with an operand or an earlier result."""
+    values = [*operands, *results]
+    keys = [storage_key(v) if isinstance(v, torch.Tensor) and v.layout is torch.strided else None for v in values]
+    return [keys[i] is not None and keys.index(keys[i]) < i for i in range(len(operands), len(values))]
+
+
+def _refuse_gaps(func: OpOverload, real: Any) -> None:
+    """Raises UnsupportedByRefimpl for a real result whose strides do not follow from sizes and the order in memory: the fake
+    would have others."""
+    for value in pytree.tree_leaves(real):
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+            continue
+        begins_later = bool(value.storage_offset())
+        if begins_later or not is_dense(value):
+            raise UnsupportedByRefimpl(
+                seen=f"{func}, an operator without a right fake kernel: a return "
+                + ("has a non-zero storage offset" if begins_later else "was not dense in memory"),
+                supported="such operators if their results fill their memory, from its beginning",
+                do="register a fake kernel with torch.library.register_fake",
+            )

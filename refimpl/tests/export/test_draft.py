@@ -29,6 +29,10 @@ def operators() -> Iterator[None]:
         "failing(Tensor x) -> Tensor",
         "kept(Tensor x) -> Tensor",
         "same(Tensor x) -> Tensor",
+        "copied(Tensor x) -> Tensor",
+        "gaps(Tensor x) -> Tensor",
+        "late(Tensor x) -> Tensor",
+        "pair(Tensor x) -> Tensor[]",
     ):
         library.define(schema)
     library.impl("doubled", lambda x: torch.cat([x, x]), "CPU")
@@ -38,6 +42,10 @@ def operators() -> Iterator[None]:
     library.impl("failing", lambda x: x + 1, "CPU")
     library.impl("kept", lambda x: x + 1, "CPU")
     library.impl("same", lambda x: x, "CPU")
+    library.impl("copied", lambda x: x + 1, "CPU")
+    library.impl("gaps", lambda x: (x + 1)[:, :-1], "CPU")
+    library.impl("late", lambda x: (x + 1)[1:], "CPU")
+    library.impl("pair", lambda x: [x.double(), x + 1, x.repeat(2, 1)], "CPU")
 
     def right(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         count = torch.library.get_ctx().new_dynamic_size()
@@ -51,6 +59,8 @@ def operators() -> Iterator[None]:
     torch.library.register_fake("refimpl_draft::write", lambda x: None, lib=library)
     torch.library.register_fake("refimpl_draft::failing", failing, lib=library)
     torch.library.register_fake("refimpl_draft::same", torch.clone, lib=library)
+    torch.library.register_fake("refimpl_draft::copied", lambda x: x, lib=library)
+    torch.library.register_fake("refimpl_draft::pair", lambda x: [torch.empty_like(x) for _ in range(3)], lib=library)
     torch.library.register_fake("refimpl_draft::kept", lambda x: x.new_empty(3), lib=library)
     yield
     library._destroy()
@@ -141,9 +151,10 @@ class Calling(nn.Module):
         (
             "wide",
             FailureType.MISMATCHED_FAKE_KERNEL,
-            "the real result has dtype torch.float64, the fake one torch.float32",
+            "Dtypes torch.float64 and torch.float32 are not equal!",
         ),
         ("kept", FailureType.MISMATCHED_FAKE_KERNEL, "the real result has ndim 2, the fake one 1"),
+        ("copied", FailureType.MISMATCHED_FAKE_KERNEL, "Mismatched aliasing spec between fake kernel and real kernel"),
         ("failing", FailureType.MISMATCHED_FAKE_KERNEL, "it raises ValueError: a mistake of the library's"),
     ],
 )
@@ -158,6 +169,27 @@ def test_operators_that_do_not_say_what_they_give_are_run(name: str, kind: Failu
     for rows in (2, 5):
         x = torch.randn(rows, 3)
         torch.testing.assert_close(program.module()(x), module(x))
+
+
+def test_each_wrong_result_of_an_operator_is_a_failure() -> None:
+    class Summing(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return sum(part.sum() for part in torch.ops.refimpl_draft.pair(x))  # type: ignore[return-value]
+
+    x = torch.randn(2, 3)
+    program = draft_export(Summing(), (x,))
+    assert program.report is not None
+    assert [failure.data["reason"] for failure in program.report.failures] == [
+        "Dtypes torch.float64 and torch.float32 are not equal!",
+        "the real result has shape (4, 3), the fake one (2, 3)",
+    ]
+    torch.testing.assert_close(program.module()(x), Summing()(x))
+
+
+@pytest.mark.parametrize(("name", "seen"), [("gaps", "was not dense in memory"), ("late", "non-zero storage offset")])
+def test_results_whose_strides_no_fake_would_have_are_refused(name: str, seen: str) -> None:
+    with pytest.raises(UnsupportedByRefimpl, match=f"a return .*{seen}"):
+        draft_export(Calling(name), (torch.randn(2, 3),))
 
 
 def test_an_operator_that_is_right_is_no_failure_and_its_number_has_a_value() -> None:
