@@ -721,7 +721,7 @@ class _JointTraceState:
         if outputs and not targets and not self.options.keeps_captured:
             self._makes_leaf = True
             return None
-        if outputs and not targets:
+        if outputs and not targets and self.options.wants_backward is not False:
             raise UnsupportedByRefimpl(
                 seen="a result whose gradient ends at a leaf that the program itself creates",
                 supported="gradients that end at arguments and captured tensors",

@@ -49,3 +49,14 @@ def test_a_constant_of_the_module_is_not_trained(strict: bool) -> None:
     module = program.module()
     assert [constant.requires_grad for constant in module.buffers()] == [False]
     assert module(torch.ones(2)).tolist() == [3.0, 3.0]
+
+
+def test_a_parameter_that_the_program_makes_is_decomposed() -> None:
+    class Making(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            weight = torch.nn.Parameter(torch.full((2,), 3.0))
+            return x * weight * torch.nn.Parameter(torch.tensor(5.0))
+
+    program = export(Making(), (torch.ones(2),)).run_decompositions({})
+    assert program.state_dict == {}
+    assert program.module()(torch.ones(2)).tolist() == [15.0, 15.0]
