@@ -97,12 +97,34 @@ def active_fake_mode() -> FakeTensorMode | None:
 
 # Modules with settings of the user. They are loaded if the user has changed one, and never loaded from here.
 _SIZE_SETTINGS = "torch.fx.experimental._config"
+_SYMBOLS = "torch.fx.experimental.symbolic_shapes"
 _AOT_SETTINGS = "torch._functorch.config"
 
 
 def has_oblivious_sizes() -> bool:
     """Whether the user has set torch's `backed_size_oblivious`."""
     return bool(getattr(sys.modules.get(_SIZE_SETTINGS), "backed_size_oblivious", False))
+
+
+@contextlib.contextmanager
+def hints_for_kernels() -> Iterator[None]:
+    """A block in which torch's kernels learn the examples of symbols of any class. Under `backed_size_oblivious` they ask for
+    them, by a function that knows the symbols of torch's class only."""
+    if not has_oblivious_sizes():
+        yield
+        return
+    holder: Any = importlib.import_module(_SYMBOLS)
+    known: Any = holder.guarding_hint_or_throw
+
+    def hint_of(value: Any) -> Any:
+        is_other = isinstance(value, SYMBOLIC_TYPES) and not isinstance(value.node, holder.SymNode)
+        return value.node.shape_env.guarding_hint_or_throw(value.node.expr) if is_other else known(value)
+
+    holder.guarding_hint_or_throw = hint_of
+    try:
+        yield
+    finally:
+        holder.guarding_hint_or_throw = known
 
 
 def equal_sizes_share_symbols() -> bool:
@@ -267,6 +289,7 @@ __all__ = [
     "has_fake_class",
     "has_no_dispatch_of_its_own",
     "has_traced_method",
+    "hints_for_kernels",
     "inside_fake_kernel",
     "is_graph_object",
     "is_nested_int",

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import exporting_flags, is_opaque_object, without_fake_mode
+from refimpl._torch import exporting_flags, hints_for_kernels, is_opaque_object, without_fake_mode
 from refimpl.aot.attribute_assignment import _detect_attribute_assignment
 from refimpl.capture.entry_points.export_signature import check_leaves
 from refimpl.capture.public.errors import UserError, UserErrorType
@@ -106,7 +106,7 @@ def _attempt(
     examples: tuple[tuple[Any, ...], dict[str, Any]],
 ) -> ExportedProgram:
     """The exported program, for which the mode knows the values of parameters, buffers and inputs."""
-    with without_fake_mode(), capturing(), exporting_flags(), containers_kept(mod):
+    with without_fake_mode(), capturing(), exporting_flags(), hints_for_kernels(), containers_kept(mod):
         program = non_strict_program(mod, args, kwargs, leaves, names, fake_mode=fake_mode)
         named = {
             **dict(mod.named_parameters(remove_duplicate=False)),

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from refimpl._torch import exporting_flags, is_opaque_object, pytree, without_fake_mode
+from refimpl._torch import exporting_flags, hints_for_kernels, is_opaque_object, pytree, without_fake_mode
 from refimpl.aot.attribute_assignment import _detect_attribute_assignment
 from refimpl.capture.config import ConfigPatch, config
 from refimpl.capture.entry_points.export_signature import check_leaves
@@ -104,7 +104,7 @@ def _exported(
     leaves = input_leaves(signature, args, kwargs, dynamic_shapes)
     check_leaves([v for leaf in leaves if not is_opaque_object(v := leaf.value)], UserErrorType.INVALID_INPUT, "inputs")
     first_half = strict_program if strict else non_strict_program
-    with without_fake_mode(), capturing(), exporting_flags(), containers_kept(mod):
+    with without_fake_mode(), capturing(), exporting_flags(), hints_for_kernels(), containers_kept(mod):
         try:
             program = first_half(
                 mod, args, kwargs, leaves, argument_names(signature, args, kwargs),

@@ -6,7 +6,7 @@ Differs: conditions on sizes are expressions (`guards`); upstream keeps the sour
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from refimpl.export.input_contract import InputContract
 from refimpl.export.module_call_graph import CallSpec, ModuleCallEntry, check_entries, without_submodule_signatures
 from refimpl.export.shapes.range_constraints import call_conditions, refined, unbacked_ranges
 from refimpl.export.strict.kept_signatures import with_call_values
-from refimpl.export.unlift import unlifted_module
+from refimpl.export.unlift import arranged, unlifted_module
 from refimpl.export.verifier import TrainingIRVerifier, Verifier
 from refimpl.symbolic.ranges import Range
 from refimpl.symbolic.shape_env import ShapeEnv
@@ -127,12 +127,17 @@ class ExportedProgram:
     @example_inputs.setter
     def example_inputs(self, value: tuple[tuple[Any, ...], dict[str, Any]] | None) -> None:
         match value:
-            case None | tuple((tuple(), dict())):
-                self._example_inputs = value
+            case None:
+                pass
+            case tuple((tuple() as args, dict() as kwargs)):
+                whole = self._module_call_graph[0].signature
+                names = (whole.forward_arg_names or ()) if whole is not None else ()
+                arranged(args, kwargs, self.call_spec.in_spec, names)
             case _:
                 raise ValueError(
                     f"Example inputs should be a tuple of arguments (a tuple) and keyword arguments (a dict), not {value!r}"
                 )
+        self._example_inputs = value
 
     @property
     def call_spec(self) -> CallSpec:
@@ -225,6 +230,8 @@ class ExportedProgram:
         state_dict: Mapping[str, torch.Tensor],
         constants: Mapping[str, Any],
     ) -> ExportedProgram:
+        if "custom" in self._graph_module.meta:
+            made.graph_module.meta["custom"] = self._graph_module.meta["custom"]
         env = _shape_env(self.graph)
         ranges, guards = dict(self._range_constraints), self._guards
         if env is not None:  # decompositions may have asked more about sizes than the program did
@@ -272,6 +279,15 @@ class ExportedProgram:
         )
         made.report = self.report
         return made
+
+    def _transform_do_not_use(self, *passes: Callable[[fx.GraphModule], Any]) -> ExportedProgram:
+        """The program after passes over its graph module, by the name that upstream's own callers use. A pass changes the module,
+        or returns a PassResult of fx with another one."""
+        module = self._graph_module
+        for each in passes:
+            result = each(module)
+            module = module if result is None else result.graph_module
+        return self._update(module, self._graph_signature.of_changed(module.graph))
 
     @property
     def _report(self) -> DraftExportReport | None:

@@ -18,7 +18,7 @@ import torch
 from torch import fx
 from torch.fx import traceback as fx_traceback
 
-from refimpl._torch import FakeTensor, OpOverload, set_grad_enabled
+from refimpl._torch import FakeTensor, OpOverload, hints_for_kernels, set_grad_enabled
 from refimpl._torch.operators import has_composite_kernel
 from refimpl.aot.export.function import ExportedFunction, export_function
 from refimpl.aot.export.module import leaf_of_loss
@@ -84,7 +84,8 @@ def functional_graph(program: Program, decompositions: DecompositionTable | None
     keeps_composites = not isinstance(table, CompositeTable) or _has_any(program.graph_module, table.kept)
     is_whole = keeps_composites and not _has_any(program.graph_module, {wrap_with_autocast})
     source = _Source(program)
-    with torch.set_grad_enabled(torch.is_grad_enabled() and is_whole), noting_grad_modes():
+    has_gradients = torch.is_grad_enabled() and is_whole
+    with torch.set_grad_enabled(has_gradients), noting_grad_modes(), hints_for_kernels():
         exported = source.exported(source.run, table, pre_dispatch=is_whole)
     return _with_signature(source, exported)
 
@@ -205,7 +206,7 @@ def _with_signature(source: _Source, exported: ExportedFunction, loss: int | Non
     num_forward = len(returned)
     returned += [value for _, value in gradients]
     _clone_shared_updates(graph, returned, [*updates, *range(num_forward, len(returned))])
-    graph.output(tuple(returned))
+    graph.output(tuple(returned)).meta = copied_meta(program.graph_module.graph.output_node(), "custom")
     _note_requires_grad(program, returned[len(tokens) :], mutated, updates[len(mutated) :], len(tokens))
     graph_module = fx.GraphModule(exported.graph_module, graph)
     with_root_entry(graph_module, _root_entries(program.graph_module))

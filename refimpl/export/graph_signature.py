@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any
 
+from torch import fx
+
 
 @dataclass(frozen=True)
 class TensorArgument:
@@ -290,6 +292,30 @@ class ExportGraphSignature:
         for output in self.output_specs:
             if output.kind is OutputKind.USER_INPUT_MUTATION and output.target == old:
                 output.target = new
+
+    def of_changed(self, graph: fx.Graph) -> ExportGraphSignature:
+        """The signature after a pass over the graph: nodes of inputs and outputs may have other names. Raises AssertionError for
+        other numbers of them."""
+        inputs = graph.find_nodes(op="placeholder")
+        outputs: Any = graph.output_node().args[0]
+        for what, specs, nodes in (("inputs", self.input_specs, inputs), ("outputs", self.output_specs, outputs)):
+            assert len(specs) == len(nodes), f"the graph has {len(nodes)} {what} after the pass, and had {len(specs)}"
+        names = {spec.arg.name: node.name for spec, node in zip(self.input_specs, inputs, strict=True)}
+
+        def renamed(arg: ArgumentSpec, value: Any) -> ArgumentSpec:
+            return replace(arg, name=value.name) if isinstance(value, fx.Node) else arg
+
+        def target_of(spec: OutputSpec) -> str | None:
+            is_input = spec.kind in (OutputKind.USER_INPUT_MUTATION, OutputKind.GRADIENT_TO_USER_INPUT)
+            return names.get(spec.target or "", spec.target) if is_input else spec.target
+
+        return ExportGraphSignature(
+            [replace(spec, arg=renamed(spec.arg, node)) for spec, node in zip(self.input_specs, inputs, strict=True)],
+            [
+                replace(spec, arg=renamed(spec.arg, value), target=target_of(spec))
+                for spec, value in zip(self.output_specs, outputs, strict=True)
+            ],
+        )
 
     def get_replace_hook(self, replace_inputs: bool = False) -> Callable[[Any, str, Any], None]:
         """A GraphModule replace hook that renames outputs with their nodes, and inputs if `replace_inputs`."""

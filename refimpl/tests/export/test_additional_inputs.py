@@ -163,6 +163,7 @@ def test_sizes_of_0_and_1_are_dynamic_if_torch_is_told_so() -> None:
     with settings.patch(backed_size_oblivious=True):
         total = export(Sum(), (torch.randn(1, 4), torch.randn(1, 4)), dynamic_shapes=shapes).module()
         sliced = export(Sliced(), (torch.randn(10, 4), torch.randn(3, 4)), dynamic_shapes=shapes).module()
+        assert settings.backed_size_oblivious
     for size in (0, 1, 2):
         x = torch.randn(size, 4)
         torch.testing.assert_close(total(x, x), x + x)
@@ -171,6 +172,36 @@ def test_sizes_of_0_and_1_are_dynamic_if_torch_is_told_so() -> None:
         torch.testing.assert_close(sliced(x, x), Sliced()(x, x))
     with pytest.raises(InputMismatch):
         total(torch.randn(2, 4), torch.randn(3, 4))
+
+
+def test_kernels_of_torch_take_sizes_of_1_that_vary() -> None:
+    class Writing(nn.Module):
+        buffer: torch.Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("buffer", torch.zeros(10))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.buffer[: x.shape[0]] = x
+            return self.buffer * 2
+
+    class Product(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.baddbmm(torch.ones(3, 1, 4), x.expand(3, -1, 2), torch.ones(3, 2, 4))
+
+    settings: Any = symbolic_settings
+    sizes = Dim("n", min=1, max=10)
+    with settings.patch(backed_size_oblivious=True):
+        writing = export(Writing(), (torch.randn(10),), dynamic_shapes={"x": {0: sizes}})
+        product = export(Product(), (torch.randn(3, 1, 2),), dynamic_shapes={"x": {1: sizes}})
+        decomposed = product.run_decompositions()
+    for size in (1, 9):
+        x = torch.randn(size)
+        torch.testing.assert_close(writing.module()(x), Writing()(x))
+        x = torch.randn(3, size, 2)
+        for program in (product, decomposed):
+            torch.testing.assert_close(program.module()(x), Product()(x))
 
 
 def test_a_draft_describes_operators_without_fake_kernels() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.fx.passes.infra.pass_base import PassResult
 
 from refimpl.export import (
     ConstantArgument,
@@ -166,6 +167,36 @@ def test_a_signature_follows_a_renamed_node() -> None:
     signature.replace_all_uses("x", "z")
     assert signature.user_inputs_to_mutate == {"mul_7": "z"}
     assert signature.user_inputs == ("z",)
+
+
+def test_a_signature_follows_passes_over_the_graph() -> None:
+    class Counting(nn.Module):
+        count: torch.Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(2))
+
+        def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
+            self.count.add_(x)
+            x.mul_(n)
+            return self.count + x
+
+    def as_copies(module: torch.fx.GraphModule) -> PassResult:
+        made = torch.fx.Transformer(module).transform()
+        for node, old in zip(made.graph.nodes, module.graph.nodes, strict=True):
+            node.meta = dict(old.meta)
+            node.name = f"{old.name}_new"
+        made.recompile()
+        return PassResult(made, modified=True)
+
+    program = export(Counting(), (torch.ones(2), 3)).run_decompositions()
+    changed = program._transform_do_not_use(as_copies, lambda module: module.recompile() and None)
+    assert all(node.name.endswith("_new") for node in changed.graph.nodes)
+    assert set(changed.graph_signature.user_inputs_to_mutate.values()) == {"x_new"}
+    x, count = torch.ones(2), program.constants.get("count", program.state_dict["count"])
+    assert changed.module()(x, 3).tolist() == [4.0, 4.0]
+    assert (x.tolist(), count.tolist()) == ([3.0, 3.0], [1.0, 1.0])
 
 
 def test_a_joint_signature_has_gradients_and_the_loss() -> None:
