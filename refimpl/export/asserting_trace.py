@@ -20,6 +20,7 @@ from refimpl.capture.config import config
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.symbolic.facts import FactState
 from refimpl.symbolic.guards import RuntimeAssert
+from refimpl.symbolic.polynomials import without_common_divisor
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.higher_order import Subgraph
 from refimpl.trace.options import TraceOptions
@@ -64,7 +65,7 @@ class AssertingTrace(Trace):
             self._asserted[id(condition)] = condition
             before = len(graph.nodes)
             place = condition.stack.user_line() or condition.msg
-            message = f"Runtime assertion failed for expression {condition.expr}"
+            message = f"Runtime assertion failed for expression {without_common_divisor(condition.expr)}"
             if determines:
                 self._assert_unsimplified(condition.expr, holds, message)
             else:

@@ -29,12 +29,23 @@ class InputMismatch(RefimplError, AssertionError, RuntimeError):
 class StructureMismatch(InputMismatch, ValueError, TypeError):
     """The pytree structure of the inputs differs."""
 
-    def __init__(self, received: Any, expected: pytree.TreeSpec) -> None:
+    def __init__(self, received: pytree.TreeSpec, expected: pytree.TreeSpec) -> None:
         super().__init__(
-            seen="Trying to flatten user inputs with the containers that were exported: "
+            seen=f"{_other_keywords(received, expected)}Trying to flatten user inputs with the containers that were exported: "
             f"Treespec of the inputs does not match with exported module: {received}",
             expected=str(expected),
         )
+
+
+def _other_keywords(received: pytree.TreeSpec, expected: pytree.TreeSpec) -> str:
+    """A sentence on the keywords of a call, if they are others than the exported program's."""
+    specs = (received, expected)
+    if any(spec.type is not tuple or [each.type for each in spec.children()] != [tuple, dict] for spec in specs):
+        return ""
+    given, wanted = (list(spec.children()[1].context) for spec in specs)
+    if set(given) == set(wanted):
+        return ""
+    return f"Ran into a kwarg keyword mismatch: Got the following keywords {given} but expected {wanted}. "
 
 
 class GradientOfWrapper(RefimplError, RuntimeError):
@@ -72,7 +83,10 @@ def translated(error: Exception) -> Exception:
     The UserError is also of the error's own type, since callers catch either, by version and mode.
     """
     if isinstance(error, upstream_shape_error("ConstraintViolationError")):
-        return _user_error_like(type(error))(UserErrorType.CONSTRAINT_VIOLATION, str(error))
+        is_about_hint = "Received user-specified" in str(error)
+        return _user_error_like(type(error), *((ValueError,) if is_about_hint else ()))(
+            UserErrorType.CONSTRAINT_VIOLATION, str(error)
+        )
     if isinstance(error, upstream_shape_error("GuardOnDataDependentSymNode")):
         return _user_error_like(type(error))(
             UserErrorType.ANTI_PATTERN,
@@ -91,11 +105,11 @@ def translated(error: Exception) -> Exception:
 
 
 @functools.lru_cache(maxsize=16)
-def _user_error_like(kind: type[Exception]) -> type[UserError]:
-    """A subclass of both UserError and `kind`."""
+def _user_error_like(kind: type[Exception], *others: type[Exception]) -> type[UserError]:
+    """A subclass of UserError, `kind` and others."""
 
     def init(self: Any, error_type: UserErrorType, msg: str, case_name: str | None = None) -> None:
         RuntimeError.__init__(self, msg)  # the constructor of `kind` takes other arguments
         self.error_type, self.msg, self.case_name = error_type, msg, case_name
 
-    return type("UserError", (UserError, kind), {"__init__": init, "__str__": lambda self: self.msg})
+    return type("UserError", (UserError, kind, *others), {"__init__": init, "__str__": lambda self: self.msg})

@@ -92,6 +92,9 @@ class InputContract:
         self._values = list(values)
         self._ranges = ranges
         sizes = [size for i, value in enumerate(values) for size in _sizes(i, names[i], value)]
+        self._firsts: dict[Any, _Size] = {}  # expression -> the first size that is it
+        for size in sizes:
+            self._firsts.setdefault(size.expr, size)
         self._readers: dict[Any, tuple[_Size, int, int]] = {}  # symbol -> size, scale, offset
         for size in sorted(sizes, key=lambda size: not size.expr.is_Symbol):
             read = None if size.expr.is_number else linear(size.expr)
@@ -136,9 +139,13 @@ class InputContract:
         return found
 
     def _derived(self, size: _Size) -> list[_Condition]:
-        """A size that is a function of symbols equals that function; where a symbol is read from it, it is divisible."""
+        """A size that is a function of symbols equals an earlier size that is the same function, or else that function; where a
+        symbol is read from it, it is divisible."""
         if size.expr.is_Symbol or not size.expr.free_symbols <= self._readers.keys() or size.expr.is_number:
             return []
+        first = self._firsts[size.expr]
+        if first is not size:
+            return [_compared(size, f"== {first.source}", f"== {first.name}")]
         read = linear(size.expr)
         mine = sympy.Symbol(size.name, integer=True)
         if read is not None and self._readers[read[0]][0] is size:

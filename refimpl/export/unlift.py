@@ -290,6 +290,10 @@ def with_keys_in_order(
 ) -> tuple[Any, Any]:
     """The arguments with the keys of their dicts in the order of the exported ones. Raises StructureMismatch for containers that
     differ in more than that order."""
+    arguments = with_plain_sizes(arguments)
+    received = pytree.tree_structure(arguments)
+    if received == in_spec:
+        return arguments
     try:
         leaves = in_spec.flatten_up_to(arguments)
     except ValueError as error:
@@ -298,6 +302,12 @@ def with_keys_in_order(
     if pytree.tree_structure(ordered) != in_spec or _kinds(received) != _kinds(in_spec):
         raise StructureMismatch(received, in_spec)
     return ordered
+
+
+def with_plain_sizes(arguments: Any) -> Any:
+    """The arguments with a tuple for each torch.Size. Whether a Size is a container to pytree depends on the modules that are
+    loaded; where it is one, pytree rebuilds it as a tuple."""
+    return pytree.tree_map(lambda leaf: tuple(leaf) if isinstance(leaf, torch.Size) else leaf, arguments)
 
 
 def _kinds(spec: pytree.TreeSpec) -> Counter[Any]:

@@ -76,11 +76,13 @@ def _described(spec: DimSpec) -> str:
 
 def violations(env: Traced) -> list[Violation]:
     """The violated promises, in order of the inputs; at most one violation per promise."""
-    found = [_violation(env, promise) for promise in env.promises if promise.spec.policy == "DYNAMIC"]
+    found = [_conflict(env, promise) or _violation(env, promise) for promise in env.promises]
     unique: dict[tuple[str, str], Violation] = {}
     for violation in found:
         if violation is not None:
-            promised = str(violation.promise.spec) if violation.text else violation.promise.label
+            promised = (
+                str(violation.promise.spec) if violation.text and violation.suggestion else violation.promise.label
+            )
             unique.setdefault((promised, violation.suggestion or violation.problem), violation)
     return list(unique.values())
 
@@ -100,12 +102,31 @@ def constraint_error(found: Sequence[Violation], suggested: Sequence[str]) -> Ru
     )
 
 
+def _conflict(env: Traced, promise: Promise) -> Violation | None:
+    """The violation if the example is outside of the bounds of a hint: the trace then knows the range that the program has."""
+    spec = promise.spec
+    if (spec.min is None or spec.min <= promise.value) and (spec.max is None or promise.value <= spec.max):
+        return None
+    found = env.own_ranges().range_of(env.replace(promise.expr))
+    problem = f"the example has {promise.value}"
+    said = f"Received user-specified min/max range of [{spec.min}, {spec.max}], conflicting with the inferred min/max "
+    said += f"range of {str(found).removeprefix('VR')}, for {_place(promise)}"
+    return Violation(promise, problem, text=said)
+
+
+def _place(promise: Promise) -> str:
+    """Where the size is, as users write it: `inputs['x'].shape[0]`."""
+    return promise.source.name.replace("L[", "inputs[", 1).replace(".size()", ".shape")
+
+
 def _violation(env: Traced, promise: Promise) -> Violation | None:
+    if promise.spec.policy != "DYNAMIC":
+        return None
     expr = env.replace(promise.expr)
     guards = _guards_about(env, promise.expr)
     if expr.is_number:
         size = promise.spec.scale * expr + promise.spec.offset
-        place = promise.source.name.replace("L[", "inputs[", 1).replace(".size()", ".shape")
+        place = _place(promise)
         hinted = f"Received user-specified dim hint Dim.{promise.spec.policy}, but"
         if promise.value in (0, 1) and not guards and not promise.spec.is_derived:
             problem = f"0 and 1 are specialised; the example has {expr}"

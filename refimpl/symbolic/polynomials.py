@@ -127,6 +127,18 @@ def normal_form(whole: Terms) -> tuple[Terms, int, int]:
     return tuple((monomial, coefficient // factor) for monomial, coefficient in whole), factor, constant
 
 
+def without_common_divisor(condition: sympy.Basic) -> sympy.Basic:
+    """The relation with both sides divided by what divides all their coefficients: `u0 == 6` for `4*u0 == 24`. For messages."""
+    if not isinstance(condition, sympy.core.relational.Relational):
+        return condition
+    sides = [to_terms(side) for side in condition.args]
+    divisor = math.gcd(*(coefficient for side in sides for _, coefficient in side))
+    if divisor <= 1:
+        return condition
+    left, right = (from_terms(tuple((monomial, n // divisor) for monomial, n in side)) for side in sides)
+    return condition.func(left, right, evaluate=False)
+
+
 def common_factor(terms: Terms) -> Monomial:
     """The largest product of atoms that divides every term."""
     if not terms:

@@ -184,7 +184,8 @@ class ShapeEnv(GuardOutput):
             )
         low = -INFINITY if spec.min is None else spec.min
         high = INFINITY if spec.max is None else spec.max
-        if not low <= value <= high:
+        fits = low <= value <= high
+        if not fits and (spec.strict or spec.name is not None):  # bounds of a hint are compared after the trace
             raise outside_promise(spec, f"{source.name}: {value} not in range {Range(low, high)}")
         root = self._named.get(spec.name) if spec.name is not None else None
         if root is None:
@@ -203,7 +204,7 @@ class ShapeEnv(GuardOutput):
         # The default range of a size starts at 2, so a promise that ends there would make a constant of it: the bound is kept
         # for the calls only (`range_constraints`).
         ends_where_sizes_start = source.dim is not None and high == self._default_value_range().lower and low < high
-        if not root.is_number and not ends_where_sizes_start:
+        if fits and not root.is_number and not ends_where_sizes_start:
             self.constrain_symbol_range(root, low, high)
         self.promises.append(Promise(source, spec, root, value))
         return spec.scale * root + spec.offset

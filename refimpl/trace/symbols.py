@@ -24,6 +24,7 @@ import torch
 from refimpl._torch import PLAIN_TYPES, is_nested_int
 from refimpl.errors import NotTracked, UnsupportedByRefimpl
 from refimpl.symbolic.guards import RuntimeAssert
+from refimpl.symbolic.polynomials import without_common_divisor
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.graph_builder import GraphBuilder
 
@@ -309,7 +310,8 @@ class Assertions:
                 self._waiting.append(assertion)
                 continue
             place = assertion.stack.user_line() or assertion.msg
-            message = f"Runtime assertion failed for expression {assertion.expr} at {place}"
+            expression = without_common_divisor(assertion.expr)
+            message = f"Runtime assertion failed for expression {expression} at {place}"
             self._symbols.builder.call(_ASSERT, (node, message), {}).meta["val"] = None
 
     def _node_of(self, condition: sympy.Basic) -> Any:

@@ -15,7 +15,7 @@ from refimpl._torch import pytree
 from refimpl.errors import BadParameter
 from refimpl.export.shapes.dims import Dim
 from refimpl.export.shapes.policies import map_arguments, signature_of
-from refimpl.export.unlift import arranged
+from refimpl.export.unlift import arranged, with_plain_sizes
 
 Example = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -115,5 +115,5 @@ def is_int_wrapper(value: Any) -> bool:
 
 
 def without_wrappers(arguments: Any) -> Any:
-    """The arguments with integers for their wrappers."""
-    return pytree.tree_map(lambda leaf: leaf.val if is_int_wrapper(leaf) else leaf, arguments)
+    """The arguments with integers for their wrappers, and tuples for sizes."""
+    return with_plain_sizes(pytree.tree_map(lambda leaf: leaf.val if is_int_wrapper(leaf) else leaf, arguments))

@@ -28,7 +28,7 @@ class DimHintType(Enum):
 
 @dataclass(frozen=True)
 class DimHint:
-    """`Dim.AUTO`, `Dim.DYNAMIC`, `Dim.STATIC`. The first two can be called with bounds, once."""
+    """`Dim.AUTO`, `Dim.DYNAMIC`, `Dim.STATIC`. They can be called with bounds, once; a static size must be within them."""
 
     type: DimHintType
     min: int | None = None
@@ -38,8 +38,6 @@ class DimHint:
     def __call__(self, min: int | None = None, max: int | None = None) -> DimHint:
         if self.is_bounded:
             raise TypeError(f"{self!r} already has bounds and cannot be called again")
-        if self.type is DimHintType.STATIC:
-            raise BadParameter(seen="bounds of Dim.STATIC", expected="Dim.AUTO(min=, max=) or Dim.DYNAMIC(min=, max=)")
         _check_bounds("a Dim", 0 if min is None else min, NO_LIMIT if max is None else max)
         return replace(self, min=min, max=max, is_bounded=True)
 

@@ -20,7 +20,7 @@ from refimpl.export.errors import invalid_input
 from refimpl.export.shapes.dims import NO_LIMIT
 from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
 
-_HINTS = {"AUTO": "OWN", "DYNAMIC": "DYNAMIC"}
+_HINTS = {"AUTO": "OWN", "DYNAMIC": "DYNAMIC", "STATIC": "STATIC"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +57,13 @@ def input_leaves(
         raise invalid_input(f"{error}\n  expected: arguments for forward{signature}") from error
     arguments = list(_arguments(signature, args, kwargs))
     specs = _by_argument(list(signature.parameters), arguments, dynamic_shapes)
+    by_name = isinstance(dynamic_shapes, Mapping)
+    parameters = sorted({parameter for _, _, (parameter, _) in arguments}, key=list(signature.parameters).index)
     leaves: list[InputLeaf] = []
-    for (name, value, _), spec in zip(arguments, specs, strict=True):
-        leaves += _leaves(name, "", (name,), value, spec)
+    for (name, value, (parameter, key)), spec in zip(arguments, specs, strict=True):
+        path = f"[{parameter!r}]" if by_name else f"[{parameters.index(parameter)}]"
+        place = _Place(path=path if key is None else f"{path}[{key!r}]")
+        leaves += _leaves(name, "", (name,), value, spec, place)
     _check_definitions(leaves)
     return leaves
 
@@ -168,15 +172,31 @@ def _shape_of(parameter: str, place: Any, shapes: Mapping[str, Any], arguments: 
     return variadic[place]
 
 
-def _leaves(argument: str, path: str, words: tuple[str, ...], value: Any, spec: Any) -> Iterator[InputLeaf]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """The Python source after `inputs` and `dynamic_shapes` that reads a part of them, for messages."""
+
+    path: str
+
+    def mismatch(self, input_is: str, shapes_are: str) -> Exception:
+        return invalid_input(
+            "Detected mismatch between the structure of `inputs` and `dynamic_shapes`: "
+            f"`inputs{self.path}` {input_is}, but `dynamic_shapes{self.path}` {shapes_are}"
+        )
+
+
+def _leaves(
+    argument: str, path: str, words: tuple[str, ...], value: Any, spec: Any, place: _Place
+) -> Iterator[InputLeaf]:
     if pytree.tree_is_leaf(value):
-        yield _leaf(argument, path, words, value, spec)
+        yield _leaf(argument, path, words, value, spec, place)
         return
     keys, children = _children(value)
-    specs = _specs_of_children(f"{argument}{path}", value, keys, spec)
+    specs = _specs_of_children(place, value, keys, spec)
     for key, child, inner_spec in zip(keys, children, specs, strict=True):
-        inner = f"{path}.{key}" if isinstance(key, _Field) else f"{path}[{key!r}]"
-        yield from _leaves(argument, inner, (*words, str(key)), child, inner_spec)
+        step = f".{key}" if isinstance(key, _Field) else f"[{key!r}]"
+        inner = _Place(path=f"{place.path}{step}")
+        yield from _leaves(argument, f"{path}{step}", (*words, str(key)), child, inner_spec, inner)
 
 
 _STANDARD = (list, dict, collections.OrderedDict, collections.defaultdict, collections.deque)
@@ -213,32 +233,31 @@ def _children(value: Any) -> tuple[list[Any], list[Any]]:
     return names, [child for _, child in pairs]
 
 
-def _specs_of_children(name: str, value: Any, keys: list[Any], spec: Any) -> list[Any]:
+def _specs_of_children(place: _Place, value: Any, keys: list[Any], spec: Any) -> list[Any]:
     if spec is None:
         return [None] * len(keys)
+    other_type = place.mismatch(f"is a {type(value)}", "is not" if pytree.tree_is_leaf(spec) else f"is a {type(spec)}")
     if isinstance(value, Mapping):
-        if not isinstance(spec, Mapping) or set(spec) != set(keys):
-            raise _misfit(name, spec, f"a dict with the keys {keys}, as the input has")
+        if not isinstance(spec, Mapping):
+            raise other_type
+        if set(spec) != set(keys):
+            raise place.mismatch(f"has keys {keys}", f"has keys {list(spec)}")
         return [spec[key] for key in keys]
-    if isinstance(spec, (list, tuple)):
-        if len(spec) != len(keys):
-            raise _misfit(name, spec, f"a {type(value).__name__} of {len(keys)}, as the input is")
-        return list(spec)
-    if type(spec) is type(value):
-        given = _children(spec)[1]
-        if len(given) != len(keys):
-            raise _misfit(name, spec, f"a {type(value).__name__} of {len(keys)}, as the input is")
-        return given
     if isinstance(spec, Mapping) and set(spec) == {str(key) for key in keys}:  # the fields of a dataclass
         return [spec[str(key)] for key in keys]
-    raise _misfit(name, spec, f"a {type(value).__name__} of {len(keys)}, as the input is")
+    if {type(value), type(spec)} == {list, tuple} or not (isinstance(spec, (list, tuple)) or type(spec) is type(value)):
+        raise other_type
+    given = list(spec) if isinstance(spec, (list, tuple)) else _children(spec)[1]
+    if len(given) != len(keys):
+        raise place.mismatch(f"has {len(keys)} elements", f"has {len(given)} elements")
+    return given
 
 
-def _leaf(argument: str, path: str, words: tuple[str, ...], value: Any, spec: Any) -> InputLeaf:
+def _leaf(argument: str, path: str, words: tuple[str, ...], value: Any, spec: Any, place: _Place) -> InputLeaf:
     name = f"{argument}{path}"
     leaf = InputLeaf(argument=argument, path=path, words=words, value=value)
     if isinstance(value, torch.Tensor):
-        return replace(leaf, policy=_policy(name, value, spec))
+        return replace(leaf, policy=_policy(name, value, spec, place))
     if spec is None:
         return leaf
     if type(value) is int:
@@ -247,17 +266,24 @@ def _leaf(argument: str, path: str, words: tuple[str, ...], value: Any, spec: An
     raise _misfit(name, spec, f"None, for the input is a {type(value).__name__}")
 
 
-def _policy(name: str, tensor: torch.Tensor, spec: Any) -> InputPolicy:
+def _policy(name: str, tensor: torch.Tensor, spec: Any, place: _Place) -> InputPolicy:
     dims = {dim: DimSpec.static() for dim in range(tensor.dim())}
     items: Mapping[Any, Any] = {}
     if isinstance(spec, Mapping):
         items = spec
     elif isinstance(spec, (list, tuple)):
         if len(spec) != tensor.dim():
-            raise _misfit(name, spec, f"one entry for each of the {tensor.dim()} dimensions")
+            raise invalid_input(
+                f"Expected dynamic shape spec {spec!r} specified at `dynamic_shapes{place.path}` to have the same length as the "
+                f"actual tensor shape {tensor.shape} (expected {tensor.dim()}, but got {len(spec)} instead)"
+            )
         items = dict(enumerate(spec))
     elif spec is not None:
-        raise _misfit(name, spec, "a dict from dimension to Dim, a list or tuple of these, or None")
+        raise invalid_input(
+            f"Unexpected input tensor shape {spec!r} specified at `dynamic_shapes{place.path}` (expected either a list/tuple of "
+            "dimensions, or a dict mapping indices to dimensions, where each dimension is an int, a Dim, Dim.AUTO, Dim.STATIC, "
+            "or Dim.DYNAMIC)"
+        )
     for dim, dynamic in items.items():
         if not isinstance(dim, int) or not 0 <= dim < tensor.dim():
             raise _misfit(name, spec, f"dimensions from 0 to {tensor.dim() - 1}, and {dim!r} is none of them")
@@ -276,8 +302,6 @@ def _dim_spec(name: str, dynamic: Any, size: int) -> DimSpec:
             )
         return DimSpec.static()
     hint = getattr(getattr(dynamic, "type", None), "name", None)
-    if hint == "STATIC":
-        return DimSpec.static()
     if hint in _HINTS:
         return DimSpec(_HINTS[hint], dynamic.min or None, _bound(dynamic.max))  # pyright: ignore[reportArgumentType]
     if not hasattr(dynamic, "min") or not hasattr(dynamic, "__name__"):

@@ -25,19 +25,21 @@ _LINEAR = re.compile(r"^(?:\d+ ?\* ?)?[^\s*+()/-]+(?: [+-] \d+)?$")
 
 
 class HintConflict(UserError, ValueError):
-    """`Dim.DYNAMIC` for a size with one value: 0, 1, or what the program's bounds leave. torch's is a ValueError too."""
+    """A hint that the program contradicts: `Dim.DYNAMIC` for a size with one value (0, 1, or what the program's bounds leave), or
+    bounds without the example. torch's is a ValueError too."""
 
 
 def check_promises(env: ShapeEnv) -> None:
     """Raises UserError with the violated promises on sizes and suggested fixes."""
     found = [violation for violation in violations(env) if not _is_checked_at_calls(violation)]
+    found.sort(key=lambda violation: violation.promise.label)
     if not found:
         return
     problems = "\n".join(f"  - {violation}" for violation in found)
     fixes = [f"  {fix}" for fix in suggested_fixes(env, found)]
     advice = "\nSuggested fixes:\n" + "\n".join(fixes) if fixes else ""
     names = ", ".join(dict.fromkeys(violation.promise.label for violation in found))
-    is_about_hint = any(violation.text.startswith("Received user-specified dim hint") for violation in found)
+    is_about_hint = any(violation.text.startswith("Received user-specified") for violation in found)
     raise (HintConflict if is_about_hint else UserError)(
         UserErrorType.CONSTRAINT_VIOLATION,
         f"Constraints violated ({names})! For more information, see the conditions below.\n{problems}{advice}",

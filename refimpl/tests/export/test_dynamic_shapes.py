@@ -70,7 +70,6 @@ def test_dims_have_names_bounds_and_arithmetic() -> None:
         (lambda: Dim("x", min=4, max=3), "inconsistent min=4, max=3"),
         (lambda: Dim("1x"), "the name '1x'(.|\n)*an identifier of Python"),
         (lambda: Dim("x", min=-1), "a size"),
-        (lambda: Dim.STATIC(min=2), "Dim.STATIC"),
     ],
 )
 def test_dims_refuse_what_no_size_is(wrong: Any, message: str) -> None:
@@ -343,7 +342,11 @@ def test_a_size_for_which_a_guard_divides_by_0_is_refused() -> None:
     [
         ({"x": {0: Dim("n")}}, "top-level keys must be the arg names"),
         (({0: Dim("n")},), "one entry for each of the arguments"),
-        ({"x": [Dim("n"), None], "y": None}, "one entry for each of the 1 dimensions"),
+        (
+            {"x": [Dim("n"), None], "y": None},
+            r"at `dynamic_shapes\['x'\]` to have the same length (.|\n)*\(expected 1, but got 2",
+        ),
+        ((Dim("n"), None), r"at `dynamic_shapes\[0\]` \(expected either a list/tuple"),
         ({"x": {3: Dim("n")}, "y": None}, "and 3 is none of them"),
         ({"x": {0: "n"}, "y": None}, "Unexpected dimension 'n'"),
         ({"x": {0: 7}, "y": None}, "does not match input size of 4"),
@@ -355,6 +358,62 @@ def test_a_size_for_which_a_guard_divides_by_0_is_refused() -> None:
 def test_shapes_that_do_not_fit_the_inputs_are_refused(said: Any, message: str, strict: bool) -> None:
     with pytest.raises(UserError, match=message):
         export(Adding(), (torch.ones(4), torch.ones(4)), dynamic_shapes=said, strict=strict)
+
+
+class Asserting(nn.Module):
+    def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
+        assert x.shape[0] <= 32
+        assert n > 10
+        return x * n
+
+
+@pytest.mark.parametrize(
+    ("said", "messages"),
+    [
+        ({"x": [Dim.DYNAMIC(min=33)], "n": None}, [r"\[33, None\].*\[2, 32\], for inputs\['x'\].shape\[0\]"]),
+        ({"x": [Dim.AUTO(max=15)], "n": None}, [r"\[None, 15\].*\[2, 32\], for inputs\['x'\].shape\[0\]"]),
+        ({"x": [Dim.STATIC(min=6, max=8)], "n": None}, [r"\[6, 8\].*\[16, 16\]"]),
+        ({"x": None, "n": Dim.DYNAMIC(max=10)}, [r"\[None, 10\].*\[11, int_oo\], for inputs\['n'\]"]),
+        (
+            {"x": [Dim.AUTO(max=15)], "n": Dim.DYNAMIC(max=10)},
+            [r"\[2, 32\], for inputs\['x'\].shape", r"\[11, int_oo\], for inputs\['n'\]"],
+        ),
+    ],
+)
+@STRICT
+def test_bounds_of_hints_are_compared_with_those_of_the_program(said: Any, messages: list[str], strict: bool) -> None:
+    with pytest.raises(UserError) as raised:
+        export(Asserting(), (torch.ones(16), 14), dynamic_shapes=said, strict=strict)
+    assert isinstance(raised.value, ValueError)
+    for message in messages:  # strict export names places of its own
+        assert re.search(message.partition(", for")[0] if strict else message, str(raised.value))
+
+
+def test_a_static_size_within_its_bounds_is_taken() -> None:
+    program = export(Doubling(), (torch.ones(5, 3),), dynamic_shapes={"x": [Dim.STATIC(min=2, max=8), None]})
+    assert ranges(program) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (
+            ({"k": (None, None)},),
+            "`inputs[0]['k']` is a <class 'list'>, but `dynamic_shapes[0]['k']` is a <class 'tuple'>",
+        ),
+        (({"k": Dim("n")},), "`inputs[0]['k']` is a <class 'list'>, but `dynamic_shapes[0]['k']` is not"),
+        (({"k": [None]},), "`inputs[0]['k']` has 2 elements, but `dynamic_shapes[0]['k']` has 1 elements"),
+        ({"x": {"l": [None]}}, "`inputs['x']` has keys ['k'], but `dynamic_shapes['x']` has keys ['l']"),
+        ({"x": [None]}, "`inputs['x']` is a <class 'dict'>, but `dynamic_shapes['x']` is a <class 'list'>"),
+    ],
+)
+def test_shapes_in_other_containers_than_the_inputs_are_refused(said: Any, message: str) -> None:
+    class Taking(nn.Module):
+        def forward(self, x: dict[str, list[torch.Tensor]]) -> Any:
+            return pytree.tree_map(torch.sin, x)
+
+    with pytest.raises(UserError, match=re.escape(message)):
+        export(Taking(), ({"k": [torch.ones(4), torch.ones(4)]},), dynamic_shapes=said)
 
 
 @pytest.mark.parametrize(("value", "hinted"), [({"k": torch.ones(4)}, True), ([torch.ones(4)], False)])

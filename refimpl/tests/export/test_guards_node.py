@@ -91,6 +91,19 @@ def test_derived_sizes_are_compared_in_terms_of_the_inputs() -> None:
         hidden(torch.randn(5), torch.randn(8))
 
 
+def test_a_derived_size_is_compared_with_the_first_of_the_same_form() -> None:
+    class Sum(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+            return x + y[1:] + z
+
+    root = Dim("root", min=5, max=7)
+    shapes = ({0: root - 1}, {0: root}, {0: root + 2 - 3})
+    module = export(Sum(), (torch.ones(5), torch.ones(6), torch.ones(5)), dynamic_shapes=shapes).module()
+    assert module(torch.ones(6), torch.ones(7), torch.ones(6)).shape == (6,)
+    with pytest.raises(InputMismatch, match=r"Guard failed: z.size\(\)\[0\] == x.size\(\)\[0\]; it is 5"):
+        module(torch.ones(6), torch.ones(7), torch.ones(5))
+
+
 def test_another_dtype_or_constant_is_refused() -> None:
     class Scaled(nn.Module):
         def forward(self, x: torch.Tensor, factor: float, mode: str) -> torch.Tensor:

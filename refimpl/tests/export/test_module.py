@@ -208,6 +208,42 @@ class Colour(enum.Enum):
 
 
 @STRICT
+def test_a_size_among_the_inputs_is_a_tuple_of_integers(strict: bool) -> None:
+    class Expanding(nn.Module):
+        def forward(self, x: torch.Tensor, size: torch.Size) -> torch.Tensor:
+            return x.expand(size)
+
+    x = torch.ones(1, 3)
+    module = export(Expanding(), (x, torch.Size((2, 3))), strict=strict).module()
+    for size in (torch.Size((2, 3)), (2, 3)):
+        assert module(x, size).shape == (2, 3)
+    with pytest.raises(InputMismatch):
+        module(x, torch.Size((4, 3)))
+    with pytest.raises(StructureMismatch):
+        module(x, torch.Size((2, 2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ((torch.ones(3),), "a tuple of arguments"),
+        (((torch.ones(3),), {}), r"kwarg keyword mismatch: Got the following keywords \[\] but expected \['y'\]"),
+        (((), {"y": torch.ones(3)}), "Trying to flatten user inputs"),
+    ],
+)
+def test_example_inputs_have_the_containers_of_the_program(wrong: Any, message: str) -> None:
+    class Adding(nn.Module):
+        def forward(self, x: torch.Tensor, *, y: torch.Tensor) -> torch.Tensor:
+            return x + y
+
+    program = export(Adding(), (torch.ones(3),), {"y": torch.ones(3)})
+    program.example_inputs = ((torch.zeros(3),), {"y": torch.zeros(3)})
+    with pytest.raises(ValueError, match=message):
+        program.example_inputs = wrong
+    assert program.example_inputs[0][0].tolist() == [0.0] * 3
+
+
+@STRICT
 @pytest.mark.parametrize("value", [Colour.RED, enum.IntEnum("Level", "LOW HIGH").HIGH])
 def test_a_member_of_an_enum_is_a_constant(value: Any, strict: bool) -> None:
     class Scaled(nn.Module):
@@ -371,6 +407,18 @@ def test_sizes_that_depend_on_values_are_checked(strict: bool) -> None:
     assert runnable(torch.tensor([1.0, -1.0, -2.0, -2.0])).tolist() == [2.0]
     with pytest.raises(RuntimeError, match="Runtime assertion"):
         runnable(torch.ones(4))
+
+
+@STRICT
+def test_an_assertion_is_said_without_common_divisors(strict: bool) -> None:
+    class Viewing(nn.Module):
+        def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+            return x.view(n.item(), 4)
+
+    runnable = exported(Viewing(), torch.ones(24), torch.tensor(6), strict=strict)
+    assert runnable(torch.ones(24), torch.tensor(6)).shape == (6, 4)
+    with pytest.raises(RuntimeError, match=r"failed for expression Eq\(u\d+, 6\)"):
+        runnable(torch.ones(24), torch.tensor(5))
 
 
 def test_an_operator_that_raises_and_is_caught_is_not_in_the_graph() -> None:
