@@ -63,8 +63,10 @@ class DraftFailuresState:
         stack = Stack.capture()
         failure = FailureReport(failure_type=failure_type, place=stack.user_line(), data=data)
         depends_on_data = failure_type is FailureType.DATA_DEPENDENT_ERROR
-        key = stack.user_frames() if depends_on_data else str(data)
-        found = self._failures.setdefault((failure_type, failure.place, key), [])
+        key: tuple[Any, ...] = (failure.place, stack.user_frames() if depends_on_data else str(data))
+        if failure_type is FailureType.MISSING_FAKE_KERNEL:  # one kernel is missing, wherever it is called
+            key = (data["op"],)
+        found = self._failures.setdefault((failure_type, *key), [])
         if failure not in found or depends_on_data:
             found.append(failure)
 
@@ -151,6 +153,7 @@ class DraftFakeMode(FakeTensorMode):
         if any(value is NotImplemented for value in values):
             return super().__torch_dispatch__(func, types, args, kwargs)
         given, given_kwargs = pytree.tree_unflatten(values, spec)
+        before = list(self._env.pending_fresh_unbacked_symbols)
         self.propagate_real_tensors = False
         try:
             fake, reason = self._fake_result(func, types, args, kwargs)
@@ -165,6 +168,7 @@ class DraftFakeMode(FakeTensorMode):
                 self._noted.add(FailureType.MISSING_FAKE_KERNEL, op=str(func))
             else:
                 self._noted.add(FailureType.MISMATCHED_FAKE_KERNEL, op=str(func), reason=f"it raises {reason}")
+            self._env.pending_fresh_unbacked_symbols[:] = before  # those of the result that is not taken
             self._noted.add_profile(func, given, real)
             _refuse_gaps(func, real)
             return pytree.tree_map(self._fake_of_real, real)
@@ -173,11 +177,9 @@ class DraftFakeMode(FakeTensorMode):
 
     def _fake_result(self, func: OpOverload, types: Any, args: Any, kwargs: Any) -> tuple[Any, str | None]:
         """The result of the fake kernel, or the reason why there is none."""
-        before = list(self._env.pending_fresh_unbacked_symbols)
         try:
             return super().__torch_dispatch__(func, types, args, kwargs), None
         except Exception as error:  # any error of the user's fake kernel is reported
-            self._env.pending_fresh_unbacked_symbols[:] = before
             return None, f"{type(error).__name__}: {error}"
 
     def _value(self, leaf: Any) -> Any:

@@ -83,7 +83,9 @@ def snapshot(tensor: torch.Tensor, real_mode: FakeTensorMode | None) -> torch.Te
         if tensor.layout is torch.strided and not tensor.is_quantized:
             with inside_fake_kernel(fake_mode):
                 alias = tensor.detach()
-            return FakeTensor(fake_mode, alias, tensor.fake_device)
+            made = FakeTensor(fake_mode, alias, tensor.fake_device)
+            made.real_tensor = tensor.real_tensor
+            return made
         with fake_mode:
             return tensor.detach()
     if is_traceable_wrapper_subclass(tensor):

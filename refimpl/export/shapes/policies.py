@@ -122,9 +122,10 @@ def _by_argument(parameters: list[str], arguments: Sequence[Argument], dynamic_s
     if isinstance(dynamic_shapes, Mapping):
         flat = list(dict.fromkeys(p if type(place) is not str else place for _, _, (p, place) in arguments))
         if set(dynamic_shapes) not in (set(names), set(flat)):
+            hint = _forgotten_list(arguments, dynamic_shapes)
             raise invalid_input(
                 "When `dynamic_shapes` is specified as a dict, its top-level keys must be the arg names "
-                f"{names} of `inputs`, but here they are {list(dynamic_shapes)}. {_forgotten_list(arguments)}Alternatively, "
+                f"{names} of `inputs`, but here they are {list(dynamic_shapes)}. {hint}Alternatively, "
                 "you could also ignore arg names entirely and specify `dynamic_shapes` as a list/tuple matching `inputs`."
             )
         shapes = dict(dynamic_shapes)
@@ -142,9 +143,10 @@ def _by_argument(parameters: list[str], arguments: Sequence[Argument], dynamic_s
     return [_shape_of(parameter, place, shapes, arguments) for _, _, (parameter, place) in arguments]
 
 
-def _forgotten_list(arguments: Sequence[Argument]) -> str:
+def _forgotten_list(arguments: Sequence[Argument], shapes: Mapping[str, Any]) -> str:
     """A hint for the shapes of a single dict, which look like shapes by name."""
-    if len(arguments) != 1 or not isinstance(arguments[0][1], Mapping):
+    value = arguments[0][1] if len(arguments) == 1 else None
+    if not isinstance(value, Mapping) or set(shapes) != set(value):
         return ""
     return (
         "Since here `inputs` is a list/tuple enclosing a single dict, maybe you just forgot to enclose `dynamic_shapes` "

@@ -33,6 +33,7 @@ def operators() -> Iterator[None]:
         "gaps(Tensor x) -> Tensor",
         "late(Tensor x) -> Tensor",
         "pair(Tensor x) -> Tensor[]",
+        "chosen(Tensor x) -> Tensor",
     ):
         library.define(schema)
     library.impl("doubled", lambda x: torch.cat([x, x]), "CPU")
@@ -45,6 +46,7 @@ def operators() -> Iterator[None]:
     library.impl("copied", lambda x: x + 1, "CPU")
     library.impl("gaps", lambda x: (x + 1)[:, :-1], "CPU")
     library.impl("late", lambda x: (x + 1)[1:], "CPU")
+    library.impl("chosen", lambda x: x[x > 0].double(), "CPU")
     library.impl("pair", lambda x: [x.double(), x + 1, x.repeat(2, 1)], "CPU")
 
     def right(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -59,6 +61,7 @@ def operators() -> Iterator[None]:
     torch.library.register_fake("refimpl_draft::write", lambda x: None, lib=library)
     torch.library.register_fake("refimpl_draft::failing", failing, lib=library)
     torch.library.register_fake("refimpl_draft::same", torch.clone, lib=library)
+    torch.library.register_fake("refimpl_draft::chosen", lambda x: right(x)[1], lib=library)
     torch.library.register_fake("refimpl_draft::copied", lambda x: x, lib=library)
     torch.library.register_fake("refimpl_draft::pair", lambda x: [torch.empty_like(x) for _ in range(3)], lib=library)
     torch.library.register_fake("refimpl_draft::kept", lambda x: x.new_empty(3), lib=library)
@@ -154,6 +157,7 @@ class Calling(nn.Module):
             "Dtypes torch.float64 and torch.float32 are not equal!",
         ),
         ("kept", FailureType.MISMATCHED_FAKE_KERNEL, "the real result has ndim 2, the fake one 1"),
+        ("chosen", FailureType.MISMATCHED_FAKE_KERNEL, "Dtypes torch.float64 and torch.float32 are not equal!"),
         ("copied", FailureType.MISMATCHED_FAKE_KERNEL, "Mismatched aliasing spec between fake kernel and real kernel"),
         ("failing", FailureType.MISMATCHED_FAKE_KERNEL, "it raises ValueError: a mistake of the library's"),
     ],
@@ -169,6 +173,21 @@ def test_operators_that_do_not_say_what_they_give_are_run(name: str, kind: Failu
     for rows in (2, 5):
         x = torch.randn(rows, 3)
         torch.testing.assert_close(program.module()(x), module(x))
+
+
+def test_a_missing_kernel_is_one_failure_and_values_have_the_example_s() -> None:
+    class Twice(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.ops.refimpl_draft.doubled(x)
+            return torch.ops.refimpl_draft.doubled(y).sum()
+
+    x = torch.randn(2, 3)
+    program = draft_export(Twice(), (x,))
+    assert program.report is not None
+    (failure,) = program.report.failures
+    assert failure.data == {"op": "refimpl_draft.doubled.default", "occurrences": 2}
+    (given,) = program.graph.find_nodes(op="placeholder")
+    assert torch.equal(given.meta["val"].real_tensor, x)
 
 
 def test_each_wrong_result_of_an_operator_is_a_failure() -> None:
