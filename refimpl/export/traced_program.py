@@ -166,9 +166,14 @@ def _assert_metadata_of_conversions(graph: torch.fx.Graph) -> None:
 
 
 def _note_bindings(graph: torch.fx.Graph, env: ShapeEnv) -> None:
-    """Note unbacked bindings on nodes that have none because a fake input caches its item (`x.item()` twice)."""
+    """Note unbacked bindings on nodes that have none because a fake input caches its item (`x.item()` twice). A symbol that the
+    program has asserted to be a number or a size of an input is bound by no node: no value has it."""
     bound: set[Any] = set()
     for node in graph.nodes:
+        given = node.meta.pop("unbacked_bindings", {})
+        kept = {symbol: path for symbol, path in given.items() if env.has_unbacked(env.replace(symbol))}
+        if kept:
+            node.meta["unbacked_bindings"] = kept
         bound.update(node.meta.get("unbacked_bindings") or ())
         value = node.meta.get("val")
         expr = value.node.expr if isinstance(value, torch.SymInt) else None

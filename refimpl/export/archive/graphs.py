@@ -4,9 +4,9 @@ Counterpart: torch/_export/serde/serialize.py GraphModuleSerializer, GraphModule
 Differs: arguments are kept as they are in the node; upstream orders them by the operator's schema.
 
 Note [What of a node's meta is kept]
-`val`, `nn_module_stack`, `stack_trace`, `torch_fn`, `unbacked_bindings`, `original_aten`, `seq_nr`, `grad_mode` and `custom`.
-`tensor_meta` (except `requires_grad`) and `device` follow from `val`. Other keys (`from_node`, `source_fn_stack`) describe how
-the graph was made, and are lost.
+`val`, `nn_module_stack`, `stack_trace`, `torch_fn`, `unbacked_bindings`, `original_aten`, `seq_nr`, `grad_mode`, `custom`, and a
+`source_fn_stack` of functions that every process has. `tensor_meta` (except `requires_grad`) and `device` follow from `val`.
+Other keys, such as `from_node`, describe how the graph was made, and are lost.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from refimpl.export.archive.errors import (
 )
 from refimpl.export.archive.fakes import FakeReader, FakeWriter
 from refimpl.export.archive.operators import name_of, named, schema_of
+from refimpl.export.archive.sources import sources_record, to_sources
 from refimpl.export.archive.symbols import SymbolReader, SymbolWriter
 from refimpl.export.archive.values import ValueReader, ValueWriter
 from refimpl.symbolic.symbols import AttributeKey, DivideByKey, FromBool, MethodKey
@@ -110,6 +111,9 @@ class GraphWriter:
             ]
         if meta.get("original_aten") is not None:
             found["original_aten"] = name_of(meta["original_aten"])
+        sources = sources_record(meta["source_fn_stack"]) if meta.get("source_fn_stack") else None
+        if sources is not None:
+            found["source_fn_stack"] = sources
         return found
 
 
@@ -235,6 +239,8 @@ class GraphReader:
             }
         if "original_aten" in meta:
             node.meta["original_aten"] = named(typed(meta["original_aten"], str, where))
+        if "source_fn_stack" in meta:
+            node.meta["source_fn_stack"] = to_sources(meta["source_fn_stack"], f"{where}.meta.source_fn_stack")
 
 
 def _checked_operator(name: str, schema: Any) -> Any:

@@ -69,11 +69,7 @@ def named(name: str) -> Any:
             seen=f"the program calls {name!r}", expected=f"an operator of torch.ops, or one of {sorted(FUNCTIONS)}"
         )
     namespace, base, overload = found.groups()
-    owner = getattr(torch.ops, namespace)
-    # torch.ops also has methods, such as load_library; only namespaces have operators.
-    known = (
-        getattr(owner, base, None) if type(owner).__name__.endswith(("_OpNamespace", "_HigherOrderNamespace")) else None
-    )
+    known = _known(namespace, base)
     if overload is None and isinstance(known, HigherOrderOperator):
         return known
     target = getattr(known, overload, None) if overload and isinstance(known, OpOverloadPacket) else None
@@ -84,6 +80,24 @@ def named(name: str) -> Any:
             do="import the library that defines it before loading; for an operator of torch use the version of the archive",
         )
     return target
+
+
+def _known(namespace: str, base: str) -> Any:
+    """The operator packet or higher-order operator of these names; None if there is none. torch.ops also has methods, such as
+    load_library; only namespaces have operators."""
+    owner = getattr(torch.ops, namespace)
+    return (
+        getattr(owner, base, None) if type(owner).__name__.endswith(("_OpNamespace", "_HigherOrderNamespace")) else None
+    )
+
+
+def packet_named(name: str) -> Any:
+    """The packet of the operators `namespace.base`. Raises ArchiveError if there is none."""
+    namespace, _, base = name.partition(".")
+    known = _known(namespace, base) if namespace.isidentifier() and base.isidentifier() else None
+    if not isinstance(known, OpOverloadPacket):
+        raise ArchiveError(seen=f"the program was made of {name!r}", expected="operators of torch.ops")
+    return known
 
 
 def schema_of(target: Any) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch import nn
 from refimpl._torch import pytree
 from refimpl.export import ExportedProgram, export, load, save
 from refimpl.export.archive.errors import ArchiveError
+from refimpl.export.archive.sources import to_sources
 from refimpl.tests.export.corpus import CASES, Pair, Point, program_of
 from refimpl.tests.export.forms import archived, saved
 from refimpl.upstream.serialized import deserialize, serialize
@@ -70,6 +72,38 @@ def test_what_a_user_notes_in_custom_is_kept(copied: Callable[[ExportedProgram],
     made = copied(program)
     assert made.graph_module.meta["custom"] == {"owner": "me", "bits": 8}
     assert [node.name for node in made.graph.nodes if node.meta.get("custom") != {"tag": "kept"}] == []
+
+
+def test_nodes_keep_what_they_were_made_of() -> None:
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = nn.functional.layer_norm(self.linear(x), (3,)).sin() + math.pi
+            return torch.cond(y.sum() > 0, lambda y: torch.ops.aten.cos(y), lambda y: y[0:1] * 2, (y,))
+
+    program = export(Layers(), (torch.ones(1, 3),), strict=True)
+    loaded = archived(program)
+    for module, other in zip(program.graph_module.modules(), loaded.graph_module.modules(), strict=True):
+        if isinstance(module, torch.fx.GraphModule):
+            for node, copy in zip(module.graph.nodes, other.graph.nodes, strict=True):  # type: ignore[union-attr]
+                assert copy.meta.get("source_fn_stack") == node.meta.get("source_fn_stack")
+    kinds = {type(entry[1]) for node in loaded.graph.nodes for entry in node.meta.get("source_fn_stack", ())}
+    assert len(kinds) >= 3
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "torch.sin", [["x", {"in": "os", "function": "system"}]], [["x", {"in": "torch", "function": "no_such"}]],
+        [["x", {"packet": "load_library"}]], [["x", {"packet": "aten.__class__"}]], [["x", {"operator": "os.system"}]], [["x"]],
+    ],
+)  # fmt: skip
+def test_sources_of_a_file_are_looked_up_and_never_imported(record: Any) -> None:
+    with pytest.raises(ArchiveError):
+        to_sources(record, "a node")
 
 
 def test_example_inputs_come_back() -> None:

@@ -13,7 +13,7 @@ from torch import nn
 from torch.fx.experimental.symbolic_shapes import sym_and, sym_or
 from torch.nn import functional as F
 
-from refimpl.export import export
+from refimpl.export import Dim, export
 from refimpl.tests.export.forms import STRICT
 from refimpl.tests.export.modules import asserting, asserting_of_a_tensor
 
@@ -200,3 +200,21 @@ def test_extremes_of_tensors_are_operators_without_strict() -> None:
     assert max(3, 4) == 4  # the functions are Python's again
     with pytest.raises(RuntimeError, match="Boolean value of Tensor with more than one value is ambiguous"):  # as eager
         export(Running(lambda x, y: max(y, y + 1)), (torch.tensor(4), torch.ones(2)))
+
+
+def test_a_number_that_is_asserted_to_be_known_binds_no_symbol() -> None:
+    class Asserting(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+            m, n, k = x.item(), y.item(), (x + 1).item()
+            torch._check(m == 4)
+            torch._check(n == z.shape[0])
+            return m + n + z * k
+
+    inputs = (torch.tensor(4), torch.tensor(5), torch.ones(5))
+    program = export(Asserting(), inputs, dynamic_shapes=(None, None, {0: Dim.AUTO}))
+    bound = [node.meta["unbacked_bindings"] for node in program.graph.nodes if "unbacked_bindings" in node.meta]
+    assert [len(symbols) for symbols in bound] == [1]
+    torch.testing.assert_close(program.module()(*inputs), Asserting()(*inputs))
+    for wrong in ((torch.tensor(3), torch.tensor(5)), (torch.tensor(4), torch.tensor(4))):
+        with pytest.raises(RuntimeError, match="Runtime assertion failed"):
+            program.module()(*wrong, torch.ones(5))
