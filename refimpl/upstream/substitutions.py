@@ -171,6 +171,7 @@ _CAPTURE_COMPANIONS = {
 }  # fmt: skip
 _EXPORT_PACKAGE = "torch.export"
 _SAVED_SHAPES = "torch._export.serde.dynamic_shapes"
+_SERIALIZE = "torch._export.serde.serialize"
 _VERIFIER = "torch._export.verifier"
 _OURS = "refimpl.export"
 _EXPORT = {
@@ -188,7 +189,7 @@ _EXPORT = {
 _EXPORT_ARCHIVES = {
     **{f"{_EXPORT_PACKAGE}.{name}": f"{_OURS}.{name}" for name in ("load", "save")},
     **{
-        f"torch._export.serde.serialize.{name}": f"{_UPSTREAM}.serialized.{name}"
+        f"{_SERIALIZE}.{name}": f"{_UPSTREAM}.serialized.{name}"
         for name in ("SerializedArtifact", "deserialize", "serialize")
     },
 }
