@@ -14,7 +14,10 @@ from refimpl.backends.eager import (
 
 for _backend in (eager, interpreter, aot_eager, aot_eager_decomp_partition, aot_eager_default_partitioner, ts):
     register_backend(_backend.__name__, _backend)
-register_backend("triton", "refimpl.backends.triton:triton")  # imported at first use, because it imports all of codegen
+for _name in ("triton", "inductor"):  # the second is what programs for torch.compile call their code generator
+    register_backend(
+        _name, "refimpl.backends.triton:triton"
+    )  # imported at first use, because it imports all of codegen
 
 __all__ = [
     "Backend",

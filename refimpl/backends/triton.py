@@ -1,6 +1,7 @@
-"""The backend that compiles graphs to Triton kernels.
+"""The backend that compiles graphs to Triton kernels. It has two names, "triton" and "inductor".
 
 Counterpart: torch/_inductor/compile_fx.py compile_fx
+Differs: "inductor" here is this code generator; nothing of PyTorch's Inductor runs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 
 from refimpl._torch import SYMBOLIC_TYPES
 from refimpl.aot.functional_call import Unhooked
+from refimpl.aot.options import aot_settings
 from refimpl.aot_entry_points import aot_module_simplified
 from refimpl.backends.data_dependence import left_to_the_front_end
 from refimpl.backends.partition import partition_for_kernels
@@ -50,7 +52,7 @@ def _compiled(
     compile_one: Callable[..., Any],
     partition: Callable[..., Any],
 ) -> Callable[..., Any]:
-    with left_to_the_front_end():
+    with left_to_the_front_end(), aot_settings(unlift_effect_tokens=True):
         return aot_module_simplified(
             graph_module,
             example_inputs,

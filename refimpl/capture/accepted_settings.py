@@ -117,7 +117,7 @@ _BY_REASON: dict[str, dict[str, Any]] = {
     "a graph without operators is not compiled": {"allow_empty_graphs": False},
     "captured functions have no aot_compile": {"enable_aot_compile": True},
     "torch.autograd.grad and Tensor.backward end the graph": {"trace_autograd_ops": False},
-    "there is no inductor": {"debug_inductor_config_override": ""},
+    "the backend that is called inductor has options, and no settings": {"debug_inductor_config_override": ""},
     "attributes of tensors may be read in the backward of an autograd function": {
         "_autograd_backward_strict_mode_banned_ops": ["layout", "is_neg", "is_conj", "is_pinned"],
         "_autograd_backward_strict_mode_conditional_banned_ops": ["stride", "storage_offset", "is_contiguous"],

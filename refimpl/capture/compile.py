@@ -1,8 +1,8 @@
 """`compile`, `optimize` and `optimize_assert`: wrap functions and modules so that their calls are captured.
 
 Counterpart: torch/__init__.py compile; torch/_dynamo/eval_frame.py optimize, optimize_assert
-Differs: nothing is hooked into CPython; only calls through the returned wrapper are captured. `mode`, which configures
-inductor, is refused.
+Differs: nothing is hooked into CPython; only calls through the returned wrapper are captured. The backend "inductor" is refimpl's
+code generator and never PyTorch's Inductor; `mode`, which configures that one, is refused. Without a name the backend is "eager".
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ def compile(
     fullgraph: raise Unsupported where capture would stop.
     dynamic: whether sizes are symbols: True from the start, False never, None once they have changed.
     backend: a name of `refimpl.list_backends()`, "module:function", or a callable that gets the graph of every segment with its
-        inputs and returns what runs it. Default: "eager".
+        inputs and returns what runs it. Default: "eager". "inductor" is another name of "triton", refimpl's code generator:
+        PyTorch's Inductor does not run.
     disable: give the model as it is.
     options: "guard_filter_fn" gets the guards of each graph and says which are kept. The rest goes to the backend, which must
-        take a keyword of that name; "triton" takes the fields of CodegenOptions.
+        take a keyword of that name; "triton" and "inductor" take the fields of CodegenOptions.
     recompile_limit: segments of one place, after which calls that fit none of them are run without. Default: the setting.
     isolate_recompiles: share nothing that was captured with other calls of `compile`.
 

@@ -37,7 +37,7 @@ def is_dynamo_supported() -> bool:
 def check_if_inductor_supported() -> None:
     """Raises UnsupportedByRefimpl where capture does not work, and on Windows, as upstream does for inductor.
 
-    Refimpl has no such backend: only the platform is checked.
+    Only the platform is checked: the backend of that name is refimpl's code generator.
     """
     check_if_dynamo_supported()
     if sys.platform == "win32":

@@ -11,12 +11,13 @@ import pytest
 import torch
 from torch.fx.experimental import symbolic_shapes as symbols
 
+from refimpl.backend_registry import list_backends
 from refimpl.capture.compile import compile
 from refimpl.capture.config import config
 from refimpl.capture.entry_points.decorators import graph_break, substitute_in_graph
 from refimpl.capture.higher_order.nonstrict import nonstrict_trace, wrap_numpy
 from refimpl.capture.public import marks
-from refimpl.capture.public.errors import InvalidBackend, Unsupported
+from refimpl.capture.public.errors import BackendCompilerFailed, InvalidBackend, Unsupported
 from refimpl.errors import BadParameter
 from refimpl.tests.capture.capturing import Recorder, each_of
 from refimpl.tests.corpus.compare import assert_same, observe
@@ -253,6 +254,23 @@ def test_backends_by_upstream_s_names() -> None:
         register_backend(lambda graph, inputs: graph, name="escape_hatch")
     with pytest.raises(InvalidBackend, match="no_such_backend"):
         lookup_backend("no_such_backend")
+
+
+def test_inductor_is_another_name_of_refimpl_s_code_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compile_upstream(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("PyTorch's Inductor runs")
+
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", compile_upstream)
+    assert lookup_backend("inductor") is lookup_backend("triton")
+    assert list_backends().count("inductor") == 1
+    _assert_same(lambda x: (x.sin() * 2).sum(-1), (3, 4), backend="inductor")
+    strict = compile(torch.special.i0e, backend="inductor", options={"strict": True, "num_warps": 2})
+    with pytest.raises(
+        BackendCompilerFailed, match="options num_warps"
+    ):  # an option of Inductor's, which refimpl does not have
+        strict(torch.ones(2))
+    with pytest.raises(InvalidBackend, match=r"'inducter'(.|\n)*inductor, interpreter"):
+        compile(torch.sin, backend="inducter")
 
 
 def test_compilers_get_graphs_of_forward_and_backward() -> None:
