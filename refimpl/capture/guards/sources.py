@@ -330,7 +330,7 @@ class CellSource(Source):
 
     @property
     def name(self) -> str:
-        return f"{self.of.name}.cell_contents"
+        return self.of.name if isinstance(self.of, SlotSource) else f"{self.of.name}.cell_contents"
 
     @property
     def base(self) -> Source:
@@ -545,9 +545,9 @@ class FactsSource(Source):
         return f"{constant(self.facts)}({base})"
 
 
-def placeholder_name(source: Source) -> str:
-    """The target of the placeholder for the source: `L_self_modules_lin_parameters_weight_`."""
-    return re.sub(r"_+", "_", re.sub(r"[^a-zA-Z0-9]", "_", source.name))
+def placeholder_name(name: str) -> str:
+    """The target of the placeholder for the source of this name: `L_self_modules_lin_parameters_weight_`."""
+    return re.sub(r"_+", "_", re.sub(r"[^a-zA-Z0-9]", "_", name))
 
 
 def _frame_name(frame: int) -> str:

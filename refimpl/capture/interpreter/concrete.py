@@ -214,6 +214,9 @@ class ConcreteDomain(ConcreteCalls, ConcreteExceptions):
     def local_names(self, frame: FrameState) -> Any:
         return frame.names
 
+    def names(self, frame: FrameState, slot: int, value: Any) -> None:
+        """Nothing: an object has no name."""
+
     def drops(self, frame: FrameState, slot: int) -> None:
         """Nothing: the object ends where it would end in eager."""
 

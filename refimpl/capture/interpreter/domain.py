@@ -180,6 +180,10 @@ class Domain(ABC):
         """The mapping that a class body fills."""
 
     @abstractmethod
+    def names(self, frame: FrameState, slot: int, value: Any) -> None:
+        """Called when a variable gets a value."""
+
+    @abstractmethod
     def drops(self, frame: FrameState, slot: int) -> None:
         """Called before a variable loses its value, by `del` or an assignment."""
 

@@ -40,7 +40,8 @@ def _load_fast(domain: Domain, frame: FrameState, slot: int) -> None:
 def _store_fast(domain: Domain, frame: FrameState, slot: int) -> None:
     if frame.slots[slot] is not UNBOUND:
         domain.drops(frame, slot)
-    frame.slots[slot] = frame.stack.pop()
+    value = frame.slots[slot] = frame.stack.pop()
+    domain.names(frame, slot, value)
 
 
 def _delete_fast(domain: Domain, frame: FrameState, slot: int) -> None:
@@ -67,7 +68,9 @@ def _load_deref(domain: Domain, frame: FrameState, slot: int) -> None:
 
 
 def _store_deref(domain: Domain, frame: FrameState, slot: int) -> None:
-    domain.set_cell(frame.slots[slot], frame.stack.pop())
+    value = frame.stack.pop()
+    domain.set_cell(frame.slots[slot], value)
+    domain.names(frame, slot, value)
 
 
 def _delete_deref(domain: Domain, frame: FrameState, slot: int) -> None:

@@ -30,6 +30,8 @@ class Notes(Protocol):
 
     def note(self, node: fx.Node) -> None: ...
 
+    def name_of_input(self, source: Source) -> str: ...
+
     def describe(self, graph: fx.Graph) -> None: ...
 
 
@@ -41,6 +43,7 @@ class SegmentGraph:
         self.notes = notes
         self.attributes = torch.nn.Module()  # the graphs of functions given to higher-order operators, by name
         self.regions: dict[Any, tuple[str, fx.GraphModule]] = {}  # graphs of nested compile regions, by their content
+        self.region_calls: dict[Any, list[Any]] = {}  # those that were captured, by the region's code
         self._targets = set[str]()
         self.sources: list[Source] = []  # of the inputs, in order
         self.examples: list[Any] = []  # the inputs' values during capture
@@ -55,7 +58,7 @@ class SegmentGraph:
         """A placeholder. Placeholders come first in the graph, in order of first use."""
         place = self.graph._root if self._last_input is None else self._last_input
         with self.graph.inserting_after(place):
-            target = self._unused(placeholder_name(source))
+            target = self._unused(placeholder_name(self.notes.name_of_input(source)))
             node = self.graph.create_node("placeholder", target, name=target.lower().rstrip("_") + "_")
         set_example_value(node, fake)
         note(node, source=source)
@@ -99,7 +102,13 @@ class SegmentGraph:
         name = self._free_name(prefix, self.notes.body_names)
         self.notes.body_names.add(name)
         self.attributes.add_module(name, body)
-        return self.graph.get_attr(name)
+        return self.attribute(name)
+
+    def attribute(self, name: str) -> fx.Node:
+        """A node for an attribute of the graph module, at the line of the program that runs now."""
+        node = self.graph.get_attr(name)
+        self.notes.note(node)
+        return node
 
     def attach_class(self, class_: type) -> fx.Node:
         """A node for a class, which becomes an attribute of the graph module: the code of a graph has no name for it."""

@@ -610,6 +610,11 @@ class SymbolicDomain(Domain):
     def local_names(self, frame: FrameState) -> Any:
         raise GraphBreak("unsupported_operation", what="a name", kind="class body")
 
+    def names(self, frame: FrameState, slot: int, value: Any) -> None:
+        """Names the node of a tensor after the first variable that holds it."""
+        if isinstance(value, (TensorValue, ArrayValue)):
+            self.state.notes.name(value, frame, slot)
+
     def drops(self, frame: FrameState, slot: int) -> None:
         """Breaks the graph before a variable loses an object that it may be the last to hold, if the end of the object runs
         code. The caller holds what was given for a parameter.

@@ -16,7 +16,14 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.compile import compile
 from refimpl.capture.public.errors import BackendCompilerFailed
 from refimpl.errors import BadParameter
-from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of, same
+from refimpl.tests.capture.capturing import (
+    IN_EVERY_MODE,
+    Recorder,
+    assert_same_as_eager,
+    captured_with,
+    each_of,
+    same,
+)
 
 # -------------------------------------------------------------------------------------------------------------------- programs
 
@@ -576,3 +583,103 @@ def test_other_defaults_and_other_code_are_noticed() -> None:
     finally:
         with_default.__defaults__, with_default.__code__ = before, code
     assert captured(x)[0] == 2
+
+
+# --------------------------------------------------------------------------------------------------------- names of nodes
+
+
+def of_variables(x: Any, y: Any) -> Any:
+    z = torch.sin(x)
+    other = z
+    a, (b, _) = torch.sin(y), torch.max(y, 0)
+    z = z + other + a
+    x = y * 2
+    return (other + z) * b, x
+
+
+def of_inlined_functions(x: Any, y: Any) -> Any:
+    def scaled(value: Any) -> Any:
+        made = value * 2
+        return made + 1
+
+    first = scaled(x)
+    second, kept = scaled(y).cos(), [scaled(y)]
+    for value in kept:
+        total = value + first
+    return total, [each + second for each in kept]
+
+
+def of_cells(x: Any, y: Any) -> Any:
+    held = x.sin()
+
+    def adds() -> Any:
+        nonlocal held
+        held = held + y
+        return held
+
+    return adds(), held * 2
+
+
+def of_branches(x: Any, y: Any) -> Any:
+    def on_true(x: Any, y: Any) -> Any:
+        z = x.sin()
+        w = z + y
+        return w, z * 2
+
+    def on_false(x: Any, y: Any) -> Any:
+        return x.cos(), y * 2
+
+    first, second = torch.cond(x.sum() > 0, on_true, on_false, (x, y))
+    return first + second
+
+
+@each_of(of_variables, of_inlined_functions, of_cells, of_branches)
+def test_a_node_is_named_after_the_first_variable_that_holds_its_tensor(program: Callable[..., Any]) -> None:
+    x, y = torch.ones(3, 3), torch.arange(9.0).view(3, 3)
+    found = []
+    for api in (compile, torch.compile):
+        recorder = Recorder()
+        torch._dynamo.reset()
+        api(program, backend=recorder, fullgraph=True)(x, y)
+        found.append([node.name for node in recorder.graphs[0].graph.nodes])
+    assert found[0] == found[1]
+
+
+def test_a_node_of_a_branch_is_named_after_a_variable_too() -> None:
+    recorder = Recorder()
+    compile(of_branches, backend=recorder, fullgraph=True)(torch.ones(3), torch.ones(3))
+    graph: Any = recorder.graphs[0].cond_true_0
+    assert [node.name for node in graph.graph.nodes] == ["l_x_", "l_y_", "z", "w", "mul", "output"]
+
+
+def of_self(self: Any, given: Any) -> Any:
+    self = self * 2
+    torch_, print = self + 1, given * 2
+    return torch.cond(self.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (torch_ + print,))
+
+
+def test_a_node_never_takes_a_name_that_the_code_of_a_graph_needs() -> None:
+    x = torch.ones(3)
+    assert torch.equal(compile(of_self, backend=Recorder(), fullgraph=True)(x, x), of_self(x, x))
+
+
+def test_the_metadata_of_a_node_keeps_its_first_name() -> None:
+    recorder = Recorder()
+    compile(of_cells, backend=recorder, fullgraph=True)(torch.ones(3), torch.ones(3))
+    (held, *_) = recorder.graphs[0].graph.find_nodes(op="call_method", target="sin")
+    assert (held.name, held.meta["source_fn_stack"]) == ("held", [("sin", "sin")])
+
+
+class OfParameters(torch.nn.Module):
+    def forward(self, x: Any, given: Any, *rest: Any, factor: Any = 1, shift: Any = None) -> Any:
+        return x * given["a"] + sum(rest) * factor + (0 if shift is None else shift)
+
+
+def test_an_input_of_a_module_is_named_after_the_parameter_of_its_forward() -> None:
+    recorder = Recorder()
+    x, y, z = torch.ones(3), torch.full((3,), 2.0), torch.full((3,), 3.0)
+    compiled = compile(OfParameters(), backend=recorder, fullgraph=True)
+    shift = z + 1
+    assert torch.equal(compiled(x, {"a": y}, z, shift=shift), OfParameters()(x, {"a": y}, z, shift=shift))
+    names = [str(node.target) for node in recorder.graphs[0].graph.find_nodes(op="placeholder")]
+    assert names == ["L_x_", "L_given_a_", "L_rest_0_", "L_shift_"]

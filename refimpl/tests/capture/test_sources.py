@@ -49,7 +49,7 @@ def frame(*slots: Any, stack: tuple[Any, ...] = ()) -> SimpleNamespace:
 )
 def test_names_are_upstreams(source: Source, name: str, placeholder: str) -> None:
     assert source.name == name
-    assert placeholder_name(source) == placeholder
+    assert placeholder_name(source.name) == placeholder
 
 
 def test_a_reader_reads_what_the_sources_lead_to() -> None:
