@@ -115,7 +115,20 @@ class NoTraceRunning(RefimplError, AssertionError):
         super().__init__(f"{seen} outside of a trace\n  expected: a call from a function that make_fx is tracing")
 
 
-class MismatchedBranches(RefimplError, RuntimeError):
+class UncapturedHigherOrderOp(RefimplError, RuntimeError):
+    """A call of a higher-order operator with functions that it does not take. The message ends with the operator.
+
+    Counterpart: UncapturedHigherOrderOpError of torch/_dynamo/exc.py
+    Differs: only capture's own errors are also graph breaks (refimpl.capture.public.errors).
+    """
+
+
+def _operator_line(name: str) -> str:
+    known = {"cond": "torch.cond", "map": "torch.ops.higher_order.map_impl"}
+    return f"\n  Higher Order Operator: {known.get(name, f'torch.ops.higher_order.{name}')}"
+
+
+class MismatchedBranches(UncapturedHigherOrderOp):
     """Functions of a higher-order operator, such as the branches of `cond`, do not match each other or the operands.
 
     Counterpart: CondOpArgsMismatchError, UncapturedHigherOrderOpError of torch/_dynamo/exc.py
@@ -129,10 +142,11 @@ class MismatchedBranches(RefimplError, RuntimeError):
             "  expected: the same containers, and in them tensors of one dtype, device and number of dimensions, "
             "in memory in one order without gaps; of one shape too where one is the next round's input of the other\n"
             "  what to do: return the same kind of result; .contiguous() brings strides in line"
+            + _operator_line(operator)
         )
 
 
-class NotFunctional(RefimplError, RuntimeError):
+class NotFunctional(UncapturedHigherOrderOp):
     """A function of torch.cond, map, scan or while_loop writes to an input, or returns a view of it, or two views of one tensor.
 
     Counterpart: the UncapturedHigherOrderOpError of torch/_dynamo/variables/higher_order_ops.py
@@ -143,6 +157,7 @@ class NotFunctional(RefimplError, RuntimeError):
             f"{operator}: {seen}{user_line()}\n"
             "  expected: no mutation of inputs, and no aliasing of results with inputs or each other\n"
             "  what to do: write to a clone, and return `.clone()` of what is an input or another result"
+            + _operator_line(operator)
         )
 
 

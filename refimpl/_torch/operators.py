@@ -17,6 +17,10 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
 from torch._dispatch.python import no_python_dispatcher as no_python_dispatcher
 
+# Where torch's AOT autograd looks for the graphs of a region that it has made; without it, one backward serves all calls.
+from torch._guards import TracingContext as _TracingContext
+from torch._guards import tracing as _tracing
+
 # Higher-order operators, of which only torch.cond has a public name.
 from torch._higher_order_ops import map as hop_map
 from torch._higher_order_ops import scan as hop_scan
@@ -48,6 +52,12 @@ from torch._ops import OpOverload as OpOverload
 from torch._ops import OpOverloadPacket as OpOverloadPacket
 
 TensorProfile = _TensorProfile
+
+
+def regions_told_apart() -> contextlib.AbstractContextManager[Any]:
+    """A block in which torch's AOT autograd, as a part of somebody's backend, gives each call of a region the right backward."""
+    return _tracing(_TracingContext(None))
+
 
 # Functions that no graph looks into (torch._dynamo.decorators.leaf_function); None before torch 2.13.
 leaf_functions: Any = None
@@ -260,6 +270,7 @@ __all__ = [
     "mark_of_region",
     "names_of_composite_ops",
     "no_python_dispatcher",
+    "regions_told_apart",
     "registered_effect",
     "run_composite_kernel",
     "with_autograd_kernel",

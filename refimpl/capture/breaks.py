@@ -167,6 +167,18 @@ REGISTRY = _kinds(
         "attribute {what} of a script object of class {kind}: either it is no method, or the class has no registered fake",
         "Register a fake with torch._library.register_fake_class, and call methods only.",
     ),
+    _kind(
+        "RC0038",
+        "direct_call_of_region",
+        "Directly using invoke_subgraph is not supported: capture gives the names by which equal calls find their graph",
+        "Mark the function with torch.compiler.nested_compile_region, and call it.",
+    ),
+    _kind(
+        "RC0039",
+        "too_many_graphs_of_region",
+        "a nested compile region exceeded maximum reuse entries: its calls need more than {what} graphs, so little is shared",
+        "Raise max_reuse_entries, or give what varies as tensors.",
+    ),
 )
 
 

@@ -34,7 +34,7 @@ from refimpl.capture.guards.size_history import SizeHistory
 from refimpl.capture.guards.sources import AttributeSource, DrawsSource, KeptSource, SlotSource, Source, StackSource
 from refimpl.capture.guards.static_shapes import is_of_module
 from refimpl.capture.guards.torch_state import determinism
-from refimpl.capture.higher_order.compile_regions import inline_regions, runnable
+from refimpl.capture.higher_order.compile_regions import around_backend, inline_regions, runnable
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState, Then
 from refimpl.capture.interpreter.machine import DEPTH_LIMIT, Machine
 from refimpl.capture.interpreter.operations import OPERATIONS
@@ -486,7 +486,8 @@ class _Ended:
             if not is_followed and has_gradients and may_keep:
                 self.state.guard(GuardKind.ID, AttributeSource(KeptSource(running, "running"), "is_called"), False)
             with without_overrides() if self.state.hides_overrides else contextlib.nullcontext():
-                compiled = runnable(module, backend(module, list(graph.examples)))
+                with around_backend(module):
+                    compiled = runnable(module, backend(module, list(graph.examples)))
             if not callable(compiled):
                 raise BadParameter(
                     seen=f"the backend gave {compiled!r}, a {type(compiled).__name__}",

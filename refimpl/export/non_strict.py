@@ -18,6 +18,7 @@ import torch
 
 from refimpl._torch import SYMBOLIC_TYPES, FakeTensorMode, has_oblivious_sizes, is_set_for_aot, pytree
 from refimpl.aot.functional_call import call_and_read_buffers
+from refimpl.capture.config import config
 from refimpl.export.draft_values import give_values, mode_with_values
 from refimpl.export.shapes.policies import InputLeaf
 from refimpl.export.traced_program import FakeProgram
@@ -25,6 +26,7 @@ from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
 from refimpl.symbolic.fake_inputs import InputFaker, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sources import Source
+from refimpl.trace.higher_order.compile_regions import regions_kept
 
 
 def non_strict_program(
@@ -57,7 +59,8 @@ def non_strict_program(
     assert isinstance(env, ShapeEnv), f"{type(env)} is no ShapeEnv of refimpl"
 
     def call(values: Mapping[str, torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with symbolic_functions():
+        is_kept = not (config.inline_invoke_subgraph or config.inline_single_use_invoke_subgraph)
+        with symbolic_functions(), regions_kept() if is_kept else contextlib.nullcontext():
             return call_and_read_buffers(module, values, args, kwargs)
 
     state = fake_state(module, fake_mode, env)

@@ -112,6 +112,7 @@ _CAPTURE_COMPANIONS = {
         f"{_DYNAMO}.repro.after_dynamo.{name}": f"refimpl.capture.repro.minifying.{name}"
         for name in ("backend_fails", "dynamo_accuracy_minifier_backend", "dynamo_minifier_backend")
     },
+    f"{_DYNAMO}.variables.higher_order_ops": f"{_UPSTREAM}.regions",
     f"{_DYNAMO}.eval_frame.get_compiler_fn": "refimpl.capture.compile.get_compiler_fn",
     f"{_DYNAMO}.list_backends": "refimpl.list_backends",
     **{
@@ -165,9 +166,10 @@ _CAPTURE_COMPANIONS = {
         f"{_DYNAMO}.exc.{name}": f"{_PUBLIC}.errors.{name}"
         for name in (
             "BackendCompilerFailed", "FailOnRecompileLimitHit", "InternalTorchDynamoError", "InvalidBackend", "RecompileError",
-            "ResetRequired", "TorchRuntimeError", "UncapturedHigherOrderOpError", "Unsupported", "UserError", "UserErrorType",
+            "ResetRequired", "TorchRuntimeError", "Unsupported", "UserError", "UserErrorType",
         )
     },
+    f"{_DYNAMO}.exc.UncapturedHigherOrderOpError": "refimpl.errors.UncapturedHigherOrderOp",
 }  # fmt: skip
 _EXPORT_PACKAGE = "torch.export"
 _SAVED_SHAPES = "torch._export.serde.dynamic_shapes"

@@ -2,23 +2,33 @@
 
 Counterpart: torch/_dynamo/variables/higher_order_ops.py InvokeSubgraphHigherOrderVariable, are_same_graph_modules;
 torch/_higher_order_ops/passes/inline_invoke_subgraph.py
-Differs: two calls share a graph if the text of their graphs, the objects in it and the metadata of their inputs are equal; every
-call is captured to find out.
+Differs: two calls share a graph if the text of their graphs, the objects in it and the metadata of their inputs are equal. A call
+is captured to find out, unless it is known to read what an earlier one has read (region_reuse).
 """
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 from torch.fx.node import map_arg
 
-from refimpl._torch import SYMBOLIC_TYPES, LazyGraphModule, call_of_region, mark_of_region, storage_key
+from refimpl._torch import (
+    LazyGraphModule,
+    call_of_region,
+    is_exporting,
+    mark_of_region,
+    regions_told_apart,
+    storage_key,
+)
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.config import config
+from refimpl.capture.higher_order.operators import call_operator
+from refimpl.capture.higher_order.region_reuse import noted, region_inputs, repeated
 from refimpl.capture.higher_order.subgraphs import SubGraph, computed_in, one_instruction, run_body
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.rules.rule_table import Rule
@@ -31,37 +41,66 @@ from refimpl.capture.values import (
     PartialValue,
     SequenceValue,
     TensorValue,
+    Value,
     polyfills,
 )
+from refimpl.trace.higher_order.compile_regions import content
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 _OPERATOR: Any = torch.ops.higher_order.invoke_subgraph
 _WHAT = "a nested compile region"
+_MOST_GRAPHS = "__marked_compile_region_max_reuse_entries__"  # the attribute of a marked function, as torch names it
 
 
 def _region(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """A call of the region's function; see nested_compile_region."""
-    function, *given = args
+    """A call of the region's function; see nested_compile_region. A break says that it is one of the operator."""
+    try:
+        return _called(domain, *args, named=kwargs)
+    except GraphBreak as reason:
+        raises_by_itself = reason.kind.name == "op_raises_on_fake" and reason.is_of_body
+        if reason.operator is None and not raises_by_itself:
+            reason.operator = "torch.ops.higher_order.invoke_subgraph"
+        raise
+
+
+def _called(domain: SymbolicDomain, function: Any, *given: Any, named: dict[str, Any]) -> Any:
     outer = domain.state.graph
     with one_instruction(domain):
+        inputs = region_inputs(domain, function, given, named)
+        marked = _marked(domain, function)
+        earlier = outer.region_calls.setdefault(_code_of(marked), [])
+        found = None if inputs is None else repeated(domain, _OPERATOR, earlier, inputs)
+        if found is not None:
+            return found
         graph = SubGraph(outer)
-        values = [function, SequenceValue(tuple, given), domain.named(kwargs)]
-        result = run_body(domain, graph, polyfills.called_named, values, what=_WHAT, allows_effects=True)
-        made = computed_in(domain, graph, [result, *values])
-        if _passes_on(domain, graph, result):
-            raise GraphBreak("aliases_of_region", what=_WHAT)
-        _check_memory(graph, made)
+        result, made = capture_region(domain, graph, function, given, named)
         body = graph.module([leaf.node for leaf in made])
         graph.hand_on()
         fakes = tuple(leaf.fake if isinstance(leaf, TensorValue) else leaf.number for leaf in made)
-        name = _attached(outer, body, _code_of(domain, function))
-        node_args = (outer.graph.get_attr(name), name, *graph.lifted)
+        name = _attached(outer, body, marked)
+        node_args = (outer.attribute(name), name, *graph.lifted)
         node = outer.call("call_function", _OPERATOR, node_args, {}, fakes)
         for index, (leaf, fake) in enumerate(zip(made, fakes, strict=True)):
             leaf.node = outer.part(node, index, fake)
+        call = None if inputs is None else noted(domain, inputs, graph, name, result, made)
+        if call is not None:
+            earlier.append(call)
     return result
+
+
+def capture_region(
+    domain: SymbolicDomain, graph: SubGraph, function: Any, given: Sequence[Any], named: dict[str, Any]
+) -> tuple[Value, list[Any]]:
+    """Runs a region's function into a graph. Returns its result and what the graph has to return."""
+    values = [function, SequenceValue(tuple, [*given]), domain.named(named)]
+    result = run_body(domain, graph, polyfills.called_named, values, what=_WHAT, allows_effects=True)
+    made = computed_in(domain, graph, [result, *values])
+    if _passes_on(domain, graph, result):
+        raise GraphBreak("aliases_of_region", what=_WHAT)
+    _check_memory(graph, made)
+    return result, made
 
 
 def _passes_on(domain: SymbolicDomain, graph: SubGraph, result: Any) -> bool:
@@ -91,25 +130,40 @@ def _is_dense(fake: Any) -> bool:
     return isinstance(fake, torch.Tensor) and fake.layout is torch.strided
 
 
-def _code_of(domain: SymbolicDomain, function: Any) -> Any:
-    """What calls of the same region have in common: the code, since each layer of a model has a bound method of its own."""
+def _marked(domain: SymbolicDomain, function: Any) -> Any:
+    """The value of what was marked as a region, without the methods and partial functions around it."""
     known = domain.state.realize(function)
     while hasattr(known, "function"):
         known = domain.state.realize(known.function)
-    return getattr(getattr(known, "object", known), "__code__", getattr(known, "code", None))
+    return known
+
+
+def _code_of(marked: Any) -> Any:
+    """What calls of the same region have in common: the code, since each layer of a model has a bound method of its own."""
+    found = getattr(marked, "object", marked)
+    if isinstance(found, torch.nn.Module):
+        found = type(found).forward
+    return getattr(found, "__code__", getattr(marked, "code", None))
 
 
 # ------------------------------------------------------------------------------------------------------- one graph for all
 
 
-def _attached(outer: SegmentGraph, body: fx.GraphModule, code: Any) -> str:
-    """The name of the region's graph in `outer`: of an equal graph that the segment has already, or a new one."""
+def _attached(outer: SegmentGraph, body: fx.GraphModule, marked: Any) -> str:
+    """The name of the region's graph in `outer`: of an equal graph that the segment has already, or a new one.
+
+    Breaks the graph if the region then has more graphs than its `max_reuse_entries` admit.
+    """
+    code = _code_of(marked)
     whole = outer
     while isinstance(whole, SubGraph):
         whole = whole.around
-    key = (code, *_content(body))
+    key = (code, *content(body, "example_value"))
     known = whole.regions.get(key)
     if known is None:
+        most = getattr(getattr(marked, "object", None), _MOST_GRAPHS, None)
+        if most is not None and not is_exporting() and sum(other[0] is code for other in whole.regions) >= most:
+            raise GraphBreak("too_many_graphs_of_region", what=most)
         name = f"subgraph_{len(whole.regions)}"
         while hasattr(whole.attributes, name):
             name = f"{name}_"
@@ -118,42 +172,6 @@ def _attached(outer: SegmentGraph, body: fx.GraphModule, code: Any) -> str:
     if not hasattr(outer.attributes, name):
         outer.attributes.add_module(name, body)
     return name
-
-
-def _content(body: fx.GraphModule) -> Iterator[Any]:
-    """What a graph computes, from inputs of which shapes, dtypes and strides: equal for graphs that may replace each other."""
-    numbers: dict[fx.Node, str] = {}
-    for node in body.graph.nodes:
-        numbers[node] = f"%{len(numbers)}"
-        yield node.op
-        if node.op == "placeholder":
-            yield _metadata(node.meta.get("example_value"))
-        elif node.op == "get_attr":
-            found = operator.attrgetter(node.target)(body)
-            yield tuple(_content(found)) if isinstance(found, fx.GraphModule) else id(found)
-        else:
-            yield node.target if node.op == "call_method" else id(node.target)
-            yield _metadata(node.meta.get("example_value"))  # autocast and grad mode are seen in results alone
-            yield repr(map_arg((node.args, node.kwargs), lambda used: _Named(numbers[used])))
-
-
-class _Named(str):
-    """A node's number; its repr is no literal that the program could have."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
-def _metadata(example: Any) -> Any:
-    if isinstance(example, (tuple, list)):
-        return tuple(map(_metadata, example))
-    if not isinstance(example, torch.Tensor):
-        return str(example) if isinstance(example, SYMBOLIC_TYPES) else type(example)
-    strides = str(example.stride()) if example.layout is torch.strided else None
-    kind = (type(example), example.dtype, example.device, example.layout, example.is_conj(), example.is_neg())
-    return (*kind, str(tuple(example.shape)), strides, example.requires_grad)
 
 
 # ------------------------------------------------------------------------------------------------------ regions of one call
@@ -183,6 +201,12 @@ def runnable(module: fx.GraphModule, compiled: Any) -> Any:
     whole = _copied(module)
     _inline(whole, lambda _: True, set())
     return whole
+
+
+def around_backend(module: fx.GraphModule) -> contextlib.AbstractContextManager[Any]:
+    """A block in which a backend gets the graph: torch's own ones need to be told where regions of this graph begin."""
+    has_regions = any(_calls(each) for each in module.modules() if isinstance(each, fx.GraphModule))
+    return regions_told_apart() if has_regions else contextlib.nullcontext()
 
 
 def _copied(module: fx.GraphModule) -> fx.GraphModule:
@@ -267,4 +291,16 @@ def _mark(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: di
     return PartialValue(ObjectValue(call_of_region), given[:1], {})
 
 
-REGION_RULES: dict[int, Rule] = {id(call_of_region): _region, id(mark_of_region): _mark}
+def _direct(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The operator is called by the program itself. Only a graph that was captured before has a name for its region."""
+    function = domain.state.realize(args[0]) if args else None
+    if isinstance(function, ObjectValue) and isinstance(function.object, fx.GraphModule):
+        return call_operator(domain, frame, ObjectValue(_OPERATOR), args, kwargs)
+    raise GraphBreak("direct_call_of_region")
+
+
+REGION_RULES: dict[int, Rule] = {
+    id(call_of_region): _region,
+    id(mark_of_region): _mark,
+    id(_OPERATOR): _direct,
+}

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import Any
 
 from refimpl.capture.breaks import GraphBreak
-from refimpl.errors import BadParameter, RefimplError
+from refimpl.errors import BadParameter, RefimplError, UncapturedHigherOrderOp
 
 
 class CaptureError(RefimplError, RuntimeError):
@@ -21,17 +21,13 @@ class CaptureError(RefimplError, RuntimeError):
     """
 
 
-_OF_OPERATORS = ("aliases_of_region",)
-
-
 class Unsupported(GraphBreak, CaptureError):
     """A graph break that is not allowed: under `fullgraph`, or in an export."""
 
     @classmethod
     def of(cls, reason: GraphBreak) -> Unsupported:
         """The graph break as an error."""
-        is_of_operator = reason.operator is not None or reason.kind.name in _OF_OPERATORS
-        kind = UncapturedHigherOrderOpError if is_of_operator else cls
+        kind = cls if reason.operator is None else UncapturedHigherOrderOpError
         made = kind(reason.kind.name, **reason.details)
         made.stack, made.operator = reason.stack, reason.operator
         return made
@@ -82,7 +78,7 @@ class InternalTorchDynamoError(CaptureError):
     """Capture itself failed."""
 
 
-class UncapturedHigherOrderOpError(Unsupported):
+class UncapturedHigherOrderOpError(Unsupported, UncapturedHigherOrderOp):
     """A call of a higher-order operator cannot be captured, and eager has no other way to run it.
 
     The first sentence is upstream's, because its tests match it.

@@ -221,6 +221,7 @@ class CaptureState(OperatorState):
             restore_transforms(self.transforms)
         self.graph.fake_inputs = lambda sources, examples: None
         self.graph.examples.clear()
+        self.graph.region_calls.clear()
         if not is_exporting():  # strict export traces the graph again with the same fakes
             self.faker.forget()
         self._known.clear()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch._functorch import aot_autograd as torch_aot
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
 import refimpl
 from refimpl.capture.config import config
-from refimpl.capture.public.errors import UncapturedHigherOrderOpError
+from refimpl.capture.higher_order import compile_regions
+from refimpl.capture.public.errors import UncapturedHigherOrderOpError, Unsupported
 from refimpl.export import export
 from refimpl.tests.capture.compiled_graphs import Graphs, assert_as_eager, assert_same, calls, graphs_of
 
@@ -444,6 +447,24 @@ def test_an_expanded_tangent_and_two_backwards_give_the_gradients_of_eager() -> 
     assert len(graphs_of(graphs.backward[0])) == 1
 
 
+def test_a_backend_that_uses_torch_s_aot_autograd_gets_each_call_its_own_backward() -> None:
+    """Torch keeps the backward graphs of a region where they are told apart by the tangents that arrive."""
+
+    def backend(graph: torch.fx.GraphModule, examples: Any) -> Any:
+        return torch_aot.aot_module_simplified(graph, examples, lambda module, _: module)
+
+    found = []
+    for function in (
+        refimpl.compile(with_one_tangent_for_two_results, backend=backend),
+        with_one_tangent_for_two_results,
+    ):
+        x, y = leaf(4), leaf(4)
+        results = function(x, y)
+        results.sum().backward()
+        found.append((results, x.grad, y.grad))
+    assert_same(*found)
+
+
 def test_strict_export_keeps_regions() -> None:
     class Model(nn.Module):
         def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -455,3 +476,301 @@ def test_strict_export_keeps_regions() -> None:
         assert_same(program.module()(*given), Model()(*given))
         assert len(calls(program.graph_module, "invoke_subgraph")) == 2
         assert len(graphs_of(program.graph_module)) == 1
+
+
+class Residual(nn.Module):
+    """Layers of one class, which close over a buffer and a parameter, and a region that returns containers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Shifted() for _ in range(3))
+
+    def forward(self, x: Tensor) -> Any:
+        for layer in self.layers:
+            x = layer(x, 2)
+        found, named = several(x, x + 1)
+        return found[0] + named["a"] * named["n"], several(x, x)[0]
+
+
+class Shifted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(4))
+        self.register_buffer("shift", torch.rand(4))
+
+    @region
+    def forward(self, x: Tensor, factor: int) -> Tensor:
+        return x * self.weight * factor + self.shift
+
+
+def test_non_strict_export_keeps_regions_if_all_are_kept() -> None:
+    model, x = Residual(), leaf(4)
+    plain = export(model, (x,), strict=False)
+    assert not calls(plain.graph_module, "invoke_subgraph")
+    with config.patch(inline_single_use_invoke_subgraph=False):
+        exported = export(model, (x,), strict=False)
+    assert len(calls(exported.graph_module, "invoke_subgraph")) == 5
+    assert [node.args[1] for node in calls(exported.graph_module, "invoke_subgraph")] == [
+        *["subgraph_0"] * 3, "subgraph_1", "subgraph_2",
+    ]  # fmt: skip
+    assert len([*exported.graph_module.children()]) == 3
+    for program in (exported, exported.run_decompositions({})):
+        for given in (x, leaf(4) * 3):
+            assert_same(program.module()(given), model(given))
+
+
+# ------------------------------------------------------------------------------------------- calls that are not captured
+
+
+class Scaling(nn.Module):
+    """Reads a number, a parameter, a buffer and a submodule."""
+
+    def __init__(self, factor: float = 2.0, size: int = 4) -> None:
+        super().__init__()
+        torch.manual_seed(int(factor))
+        self.factor = factor
+        self.inner = nn.Linear(size, size)
+        self.register_buffer("shift", torch.arange(float(size)))
+
+    @region
+    def forward(self, x: Tensor, *, sign: int = 1) -> Any:
+        return self.inner(x) * self.factor * sign, x.sin() + self.shift
+
+
+@pytest.fixture
+def captured(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The functions of the regions that are captured, in order."""
+    refimpl.reset()
+    found: list[Any] = []
+    capture = compile_regions.capture_region
+
+    def capturing(domain: Any, graph: Any, function: Any, given: Any, named: Any) -> Any:
+        found.append(function)
+        return capture(domain, graph, function, given, named)
+
+    monkeypatch.setattr(compile_regions, "capture_region", capturing)
+    return found
+
+
+def assert_captured(found: list[Any], count: int, model: Any, *given: Any) -> None:
+    """So many regions of a call are captured, and results and gradients are those of eager, also of a later call."""
+    copies = [model, copy.deepcopy(model)] if isinstance(model, nn.Module) else [model, model]
+    run = [refimpl.compile(copies[0], backend="aot_eager", fullgraph=True), copies[1]]
+    for turn in range(2):
+        ended = []
+        for function, module in zip(run, copies, strict=True):
+            taken = [value.detach().clone().requires_grad_(value.requires_grad) for value in given]
+            results = pytree.tree_leaves(function(*taken))
+            sum(result.sum() for result in results if result.requires_grad).backward()  # pyright: ignore
+            of_module = [p.grad for p in module.parameters()] if isinstance(module, nn.Module) else []
+            ended.append((results, [value.grad for value in taken], of_module))
+        assert_same(*ended)
+        assert len(found) == count, f"turn {turn}"
+
+
+class Stack(nn.Module):
+    def __init__(self, *layers: Scaling) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x.sin()
+        for layer in self.layers:
+            y, z = layer(y)
+            y = y + z
+        return y
+
+
+@pytest.mark.parametrize(
+    ("model", "count"),
+    [
+        (Stack(Scaling(), Scaling(), Scaling()), 1),
+        (Stack(Scaling(2.0), Scaling(3.0), Scaling(2.0)), 2),
+        (Stack(*[Scaling()] * 3), 1),
+    ],
+    ids=["equal", "factors", "one"],
+)
+def test_a_layer_is_captured_if_no_equal_one_was(captured: list[Any], model: nn.Module, count: int) -> None:
+    assert_captured(captured, count, model, leaf(4, 4))
+
+
+def test_a_layer_with_other_shapes_hooks_or_shared_weights_is_captured(captured: list[Any]) -> None:
+    hooked, frozen, tied, first = Scaling(), Scaling(), Scaling(), Scaling()
+    hooked.inner.register_forward_hook(lambda module, given, result: result * 3)
+    frozen.inner.weight.requires_grad_(False)
+    tied.inner.bias = nn.Parameter(torch.ones(1))  # another shape
+    assert_captured(captured, 4, Stack(first, hooked, frozen, tied), leaf(4, 4))
+
+
+def test_layers_that_share_a_weight_are_right(captured: list[Any]) -> None:
+    first, second, third = Scaling(), Scaling(), Scaling()
+    second.inner.weight = first.inner.weight
+    assert_captured(captured, 1, Stack(first, second, third), leaf(4, 4))
+
+
+def test_what_is_read_of_a_layer_that_is_not_captured_is_guarded(captured: list[Any]) -> None:
+    model = Stack(Scaling(), Scaling())
+    compiled = refimpl.compile(model, backend="aot_eager", fullgraph=True)
+    x = leaf(4, 4)
+    assert_same(compiled(x), model(x))
+    assert len(captured) == 1
+    changes: list[Callable[[Any], Any]] = [
+        lambda layer: setattr(layer, "factor", 5.0),
+        lambda layer: layer.inner.register_forward_hook(lambda module, given, result: result * 3),
+        lambda layer: setattr(layer, "shift", torch.ones(1)),
+        lambda layer: setattr(layer, "inner", nn.Identity()),
+    ]
+    for change in changes:
+        change(model.layers[1])
+        assert_same(compiled(x), model(x))
+
+
+def flagged(x: Tensor) -> Tensor:
+    return x * (3 if hasattr(x, "flag") else 2)
+
+
+def twice_of_flagged(x: Tensor, y: Tensor) -> Tensor:
+    marked = region(flagged)
+    return marked(x) + marked(y)
+
+
+def of_one_or_two(x: Tensor, y: Tensor) -> Any:
+    return same_or_not(x, y), same_or_not(x, x), same_or_not(y, x), same_or_not(y, y)
+
+
+@region
+def same_or_not(x: Tensor, y: Tensor) -> Tensor:
+    return x.sin() if x is y else x * y
+
+
+def of_constants(x: Tensor, y: Tensor) -> Any:
+    return [powers(x, 2), powers(y, 2), powers(y, 3), powers(y, 2, factor=2.0), powers(x, n=2)]
+
+
+def of_other_shapes(x: Tensor, y: Tensor) -> Any:
+    return inner(x), inner(x[:2]), inner(y), inner(y[:2].clone()), inner(x.detach()), inner(y.sin())
+
+
+def written_between(x: Tensor, y: Tensor) -> Any:
+    z = (x * y).detach()
+    first = inner(z)
+    z.add_(1)
+    return first + x + y, inner(z), inner(z * 1)
+
+
+def given_new_data(x: Tensor, y: Tensor) -> Any:
+    z = (x * y).detach()
+    first = inner(z)
+    z.data = y.detach() * 2
+    return first + x, inner(z)
+
+
+def of_random_numbers(x: Tensor, y: Tensor) -> Any:
+    return counting(x), counting(y)
+
+
+_COUNTS: list[int] = []
+
+
+@region
+def counting(x: Tensor) -> Tensor:
+    _COUNTS.append(1)
+    return x * len(_COUNTS)
+
+
+@pytest.mark.parametrize(
+    ("program", "count"),
+    [(of_one_or_two, 4), (of_constants, 4), (of_other_shapes, 5), (written_between, 2)],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_calls_are_captured_where_they_read_something_else(
+    captured: list[Any], program: Callable[..., Any], count: int
+) -> None:
+    assert_captured(captured, count, program, leaf(4), leaf(4) + 2)
+
+
+def test_a_region_that_changes_an_object_is_captured_each_time(captured: list[Any]) -> None:
+    compiled = refimpl.compile(of_random_numbers, backend="aot_eager", fullgraph=True)
+    found = []
+    for function in (compiled, of_random_numbers):
+        _COUNTS.clear()
+        found.append((function(leaf(4), leaf(4)), len(_COUNTS)))
+    assert_same(*found)
+    assert len(captured) == 2
+
+
+def test_an_object_that_changes_between_calls_is_seen(captured: list[Any]) -> None:
+    layer = Scaling()
+    factors = [2.0]
+
+    @region
+    def scaled(x: Tensor) -> Tensor:
+        return x * factors[0]
+
+    def program(x: Tensor) -> Any:
+        layer.factor = 2.0
+        first = layer(x)[0] + scaled(x)
+        layer.factor = 3.0
+        factors[0] = 5.0
+        second = layer(x)[0] + scaled(x)
+        factors[0] = 2.0
+        return first, second
+
+    assert_captured(captured, 4, program, leaf(4, 4))
+
+
+def test_attributes_and_new_data_of_tensors_are_seen(captured: list[Any]) -> None:
+    compiled = refimpl.compile(twice_of_flagged, backend="aot_eager", fullgraph=True)
+    x, y = leaf(4), leaf(4)
+    y.flag = True  # pyright: ignore[reportAttributeAccessIssue]
+    assert_same(compiled(x, y), twice_of_flagged(x, y))
+    assert_same(refimpl.compile(given_new_data, backend="aot_eager")(x, y), given_new_data(x, y))
+
+
+def test_a_region_may_not_need_more_graphs_than_it_says() -> None:
+    few: Any = region(max_reuse_entries=2)
+
+    @few
+    def scaled(x: Tensor, factor: int) -> Tensor:
+        return x * factor
+
+    def two_factors(x: Tensor) -> Tensor:
+        return scaled(x, 1) + scaled(x, 2) + scaled(x, 1)
+
+    def three_factors(x: Tensor) -> Tensor:
+        return scaled(x, 1) + scaled(x, 2) + scaled(x, 3)
+
+    assert_as_eager(two_factors, leaf(4))
+    with pytest.raises(
+        UncapturedHigherOrderOpError, match="exceeded maximum reuse entries: its calls need more than 2"
+    ):
+        refimpl.compile(three_factors, backend="aot_eager", fullgraph=True)(leaf(4))
+
+
+def test_only_capture_names_the_graph_of_a_region() -> None:
+    def program(x: Tensor) -> Any:
+        return torch.ops.higher_order.invoke_subgraph(lambda x: (x.sin(),), "mine", x)
+
+    with pytest.raises(Unsupported, match="Directly using invoke_subgraph is not supported"):
+        refimpl.compile(program, backend="eager", fullgraph=True)(leaf(4))
+
+
+def test_a_break_within_a_region_says_so() -> None:
+    @region
+    def broken(x: Tensor) -> Tensor:
+        refimpl.graph_break()
+        return x.sin()
+
+    with pytest.raises(
+        UncapturedHigherOrderOpError, match=r"Higher Order Operator: torch\.ops\.higher_order\.invoke_subgraph"
+    ):
+        refimpl.compile(lambda x: broken(x), backend="eager", fullgraph=True)(leaf(4))
+
+
+def test_nodes_of_a_region_end_at_the_line_of_the_program_that_calls_it() -> None:
+    def program(x: Tensor) -> Tensor:
+        return inner(x) + inner(x * 2)
+
+    graphs = assert_as_eager(program, leaf(4))
+    for node in calls(graphs.captured[0], "invoke_subgraph"):
+        assert node.meta["stack_trace"].endswith("    return inner(x) + inner(x * 2)\n")

@@ -25,7 +25,7 @@ from torch._higher_order_ops import (
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import refimpl
-from refimpl.errors import MismatchedBranches, NotFunctional, UnsupportedByRefimpl
+from refimpl.errors import MismatchedBranches, NotFunctional, UncapturedHigherOrderOp, UnsupportedByRefimpl
 from refimpl.tests.graphs import targets_of
 from refimpl.trace.higher_order import HigherOrderCall, Recorded, direct_calls, register_higher_order_rule, rules
 from refimpl.trace.tracing import current_trace
@@ -214,8 +214,23 @@ def test_branches_that_do_not_fit_are_refused(
     def program(p: Tensor, x: Tensor) -> Any:
         return torch.cond(p, true_fn, false_fn, (x,))
 
-    with pytest.raises(MismatchedBranches, match="true branch has"):
+    with pytest.raises(MismatchedBranches, match="true branch has") as raised:
         refimpl.make_fx(program, tracing_mode=mode)(torch.tensor(True), torch.randn(3, 4))
+    assert isinstance(raised.value, UncapturedHigherOrderOp)
+    assert str(raised.value).endswith("Higher Order Operator: torch.cond")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tensor_that_is_given_twice_is_one_operand(mode: str) -> None:
+    def program(p: Tensor, x: Tensor) -> Any:
+        return torch.cond(p, lambda a, b, rest: a + b * rest[0], lambda a, b, rest: (a - b) * rest[1], (x, x, [x, p]))
+
+    graph_module = refimpl.make_fx(program, tracing_mode=mode)(torch.tensor(True), torch.randn(3))
+    (node,) = graph_module.graph.find_nodes(op="call_function", target=torch.ops.higher_order.cond)
+    assert len(node.args[3]) == 2
+    for p in (torch.tensor(True), torch.tensor(False)):
+        x = torch.randn(3)
+        torch.testing.assert_close(graph_module(p, x), program(p, x))
 
 
 def test_branches_of_other_dtypes_are_refused_in_real_mode() -> None:

@@ -37,6 +37,7 @@ from refimpl._torch import (
 from refimpl.errors import MismatchedBranches
 from refimpl.trace.higher_order import flat_calls, gradients
 from refimpl.trace.higher_order.calls import WANTS_GRADIENTS, Subgraph, TracedFunction
+from refimpl.trace.higher_order.compile_regions import KeptRegion, are_kept
 from refimpl.trace.higher_order.draws import are_numbers_kept
 from refimpl.trace.higher_order.functional_checks import check_functional
 from refimpl.trace.triton_kernels.kernel_objects import AROUND, AUTOTUNER, FUNCTIONS, is_kernel
@@ -133,7 +134,7 @@ def _called(fn: Callable[..., Any], trace_function: TraceFunction, args: Any, kw
     args, kwargs = gradients.as_replaced((args, kwargs))
     if fn.__name__ == _REGION:
         function, given, named = args
-        return function(*given, **named)
+        return KeptRegion(function, given, named).called() if are_kept() else function(*given, **named)
     if fn.__name__ == _COND:
         return _cond(fn, trace_function, *args, **kwargs)
     token = WANTS_GRADIENTS.set(torch.is_grad_enabled())
@@ -157,10 +158,12 @@ def _cond(
     if transform_kinds():
         return flat_calls.cond_within_vmap(pred, true_fn, false_fn, operands)
     leaves, spec = pytree.tree_flatten(tuple(operands))
-    branches = [true_fn, false_fn]
-    if not all(child.is_leaf() for child in spec.children()):
-        branches = [flat_calls.with_flat_operands(function, spec) for function in branches]
-        operands = tuple(leaves)
+    keys = [id(leaf) if isinstance(leaf, torch.Tensor) else -place for place, leaf in enumerate(leaves, 1)]
+    unique = dict(zip(keys, leaves, strict=True))
+    places = [[*unique].index(key) for key in keys]
+    branches, operands = [true_fn, false_fn], tuple(unique.values())
+    if len(unique) < len(leaves) or not all(child.is_leaf() for child in spec.children()):
+        branches = [flat_calls.with_flat_operands(function, spec, places) for function in branches]
     # Torch's backward of `cond` expects a tuple, and gives no gradients to what is in containers within it.
     on_true, on_false = map(flat_calls.Flat, branches)
     subgraphs = [trace_function(way, tuple(operands), may_not_run=True, on_copies=True) for way in (on_true, on_false)]

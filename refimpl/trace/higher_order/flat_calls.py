@@ -26,11 +26,11 @@ Function = Callable[..., Any]
 TraceFunction = Callable[..., Subgraph]
 
 
-def with_flat_operands(function: Function, spec: pytree.TreeSpec) -> Function:
-    """The function, which takes the leaves of its operands."""
+def with_flat_operands(function: Function, spec: pytree.TreeSpec, places: Sequence[int]) -> Function:
+    """The function, which takes the leaves of its operands, each once. places: which of those each leaf is."""
 
-    def called(*leaves: Any) -> Any:
-        return function(*pytree.tree_unflatten(list(leaves), spec))
+    def called(*given: Any) -> Any:
+        return function(*pytree.tree_unflatten([given[place] for place in places], spec))
 
     return called
 

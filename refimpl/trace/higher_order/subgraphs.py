@@ -12,7 +12,8 @@ import torch
 
 from refimpl._torch import SYMBOLIC_TYPES, pytree
 from refimpl.trace.graph_builder import LITERALS
-from refimpl.trace.higher_order.calls import HigherOrderCall, Recorded, Rule
+from refimpl.trace.higher_order.calls import IS_RECORDED, HigherOrderCall, Recorded, Rule
+from refimpl.trace.higher_order.compile_regions import KeptRegion, content
 
 Function = Callable[..., Any]
 
@@ -62,6 +63,8 @@ def invoke_subgraph(call: HigherOrderCall, function: Function, identifier: str, 
     A function with closed-over values has a graph for each call, because another call may close over others. A graph of calls
     with one tensor at two places has one input for both, and does not serve calls with two.
     """
+    if isinstance(function, KeptRegion):
+        return _kept_region(call, function, operands)
     key = (identifier, same_operands(operands))
     known = call.recording.reused_graphs.get(key)
     if known is None:
@@ -71,6 +74,7 @@ def invoke_subgraph(call: HigherOrderCall, function: Function, identifier: str, 
             call.recording.reused_graphs[key] = subgraph, node
     else:
         subgraph, node = known
+        node = call.recording.builder.graph.get_attr(str(node.target))
     operands = (*operands, *call.lifted(subgraph))
     if call.fake_mode is None:
         result: Any = call.run(subgraph.graph_module, identifier, *operands)
@@ -80,6 +84,33 @@ def invoke_subgraph(call: HigherOrderCall, function: Function, identifier: str, 
         with call.fake_mode:
             result = call.fresh(subgraph.graph_module(*operands))
     return Recorded(args=(node, identifier, *operands), kwargs={}, result=result)
+
+
+def _kept_region(call: HigherOrderCall, region: KeptRegion, operands: Sequence[Any]) -> Recorded:
+    """The node of a region that is called by the program. An equal graph that the trace has already takes the place of its own.
+
+    Closed-over values are operands too, so that equal layers have one graph.
+    """
+    subgraph = call.trace(region, operands)
+    token = IS_RECORDED.set(True)  # the node is as good for gradients as the region's operators
+    try:
+        operands = (*operands, *call.lifted(subgraph))
+    finally:
+        IS_RECORDED.reset(token)
+    key = (KeptRegion, region.code, same_operands(operands), *content(subgraph.graph_module, "val"))
+    known = call.recording.reused_graphs
+    if key in known:
+        name, target = known[key]
+        node = call.recording.builder.graph.get_attr(target)
+    else:
+        (node,) = call.attach({"repeated_subgraph": subgraph.graph_module})
+        name = f"subgraph_{sum(each[0] is KeptRegion for each in known if isinstance(each, tuple))}"
+        known[key] = name, str(node.target)
+    if call.fake_mode is None:
+        result: Any = call.run(subgraph.graph_module, name, *operands)
+    else:
+        result = call.fresh(subgraph.result)
+    return Recorded(args=(node, name, *operands), kwargs={}, result=result)
 
 
 def same_operands(operands: Sequence[Any]) -> tuple[int, ...]:
