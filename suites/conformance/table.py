@@ -51,15 +51,15 @@ def _of_capture(name: str, description: str) -> ConformanceSuite:
 
 
 def _of_operators(name: str, description: str, file: str) -> ConformanceSuite:
-    """A suite of upstream's tests of higher-order operators: one file, which traces, compiles and captures."""
+    """A suite of upstream's tests of higher-order operators: one file, which traces, compiles, captures and exports."""
     return ConformanceSuite(
         name=name,
         description=description,
         files=(file,),
         needs=("torch.fx.experimental.proxy_tensor.make_fx", *_CAPTURE_NEEDS),
         harness=_CAPTURE_HARNESS,
-        parts=("graphs", "capture"),
-        companions=("capture companions",),
+        parts=("graphs", "capture", "export"),
+        companions=("capture companions", "export companions"),
     )
 
 

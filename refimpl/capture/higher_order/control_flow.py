@@ -188,7 +188,9 @@ def _while_loop(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwar
         graphs = [one, other]
         if not _is_condition(cond):
             raise GraphBreak("op_raises_on_fake", what="while_loop", error="RuntimeError")
-        _one_tree("while_loop", [_as_tuple(tree), _as_tuple(body.tree)])
+        tree = _as_tuple(tree)
+        if body.tree or len(leaves) != 1:  # what carries one value may also be given one, which is then the result
+            _one_tree("while_loop", [tree, _as_tuple(body.tree)])
         body.check(may_have_ints=True)
         templates = [_either_turn(domain, *pair) for pair in zip(leaves, body.leaves, strict=True)]
         nodes = _share(graphs)
@@ -199,11 +201,11 @@ def _while_loop(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwar
         if any(map(is_int, leaves)) and any(isinstance(one, torch.Tensor) and one.requires_grad for one in found):
             unsupported("a while_loop with gradients that carries it", ConstantValue(0))
         attributes = [
-            around.attach("while_loop_cond", cond.module(gives_one=True)),
-            around.attach("while_loop_body", body.module()),
+            around.attach("cond_fn", cond.module(gives_one=True)),
+            around.attach("body_fn", body.module()),
         ]
         made = _node(domain, _WHILE_LOOP, (*attributes, tuple(given), tuple(nodes)), found)
-        return unflatten(iter(made), _as_tuple(tree), domain.put)
+        return unflatten(iter(made), tree if body.tree else (), domain.put)
 
 
 def _may_write() -> bool:
@@ -285,7 +287,7 @@ def _scan(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: di
             check_same("scan", leaf.fake, fake)
         nodes = graph.lifted
         combine = body.module()
-        attribute = around.attach("scan_combine", combine)
+        attribute = around.attach("scan_combine_fn", combine)
         first, second = ([around.local(leaf.node) for leaf in leaves] for leaves in (carried, elements))
         operands = [*first, *second, *nodes]
         if transform_kinds():
@@ -463,21 +465,21 @@ def _whole(name: str, rule: Rule) -> Rule:
         except GraphBreak as reason:
             raises_by_itself = reason.kind.name == "op_raises_on_fake" and reason.is_of_body
             if reason.operator is None and not raises_by_itself:
-                reason.operator = f"torch.ops.higher_order.{name}"
+                reason.operator = name
             raise
 
     return ruled
 
 
 CONTROL_FLOW_RULES: dict[int, Rule] = {
-    id(torch.cond): _whole("cond", _cond),
-    id(_COND): _whole("cond", _cond),
-    id(_MAP): _whole("map_impl", _map_operator),
-    id(_WHILE_LOOP): _whole("while_loop", _while_loop_operator),
-    id(_SCAN): _whole("scan", _scan_operator),
-    id(differentiable_scan): _whole("scan", _scan_operator),
-    id(stepwise_scan): _whole("scan", _scan_operator),
-    id(map_function): _whole("map_impl", _map),
-    id(while_loop_function): _whole("while_loop", _while_loop),
-    id(scan_function): _whole("scan", _scan),
+    id(torch.cond): _whole("torch.cond", _cond),
+    id(_COND): _whole("torch.cond", _cond),
+    id(_MAP): _whole("torch.ops.higher_order.map_impl", _map_operator),
+    id(_WHILE_LOOP): _whole("torch.ops.higher_order.while_loop", _while_loop_operator),
+    id(_SCAN): _whole("torch.ops.higher_order.scan", _scan_operator),
+    id(differentiable_scan): _whole("torch.ops.higher_order.scan", _scan_operator),
+    id(stepwise_scan): _whole("torch.ops.higher_order.scan", _scan_operator),
+    id(map_function): _whole("torch.ops.higher_order.map_impl", _map),
+    id(while_loop_function): _whole("torch.ops.higher_order.while_loop", _while_loop),
+    id(scan_function): _whole("torch.ops.higher_order.scan", _scan),
 }

@@ -95,6 +95,10 @@ def looped_trees(x: Any) -> Any:
     return state["y"], state["i"]
 
 
+def looped_alone(x: Any) -> Any:
+    return while_loop(lambda y: y.sum() < 9, lambda y: y * y + 1 + WEIGHT, (x,))
+
+
 def scanned(x: Any) -> Any:
     def step(carry: Any, element: Any) -> Any:
         total = carry + element * WEIGHT[1]
@@ -143,9 +147,12 @@ def plain_map(function: Any, xs: Any, *args: Any) -> Any:
 
 
 def plain_while_loop(cond_fn: Any, body_fn: Any, carried: Any) -> Any:
+    is_alone = False
     while cond_fn(*carried):
-        carried = body_fn(*carried)
-    return carried
+        found = body_fn(*carried)
+        is_alone = isinstance(found, torch.Tensor)
+        carried = (found,) if is_alone else found
+    return carried[0] if is_alone else carried
 
 
 def plain_scan(step: Any, init: Any, xs: Any, *, dim: int = 0, reverse: bool = False) -> Any:
@@ -168,7 +175,8 @@ def plain(program: Callable[..., Any]) -> Any:
 
 
 DIFFERENTIATED: list[Callable[..., Any]] = [
-    chosen, closing_over, nested, mapped, mapped_trees, mapped_cond, looped, looped_trees, scanned, scanned_back,
+    chosen, closing_over, nested, mapped, mapped_trees, mapped_cond, looped, looped_trees, looped_alone, scanned,
+    scanned_back,
 ]  # fmt: skip
 PROGRAMS: list[Callable[..., Any]] = [*DIFFERENTIATED, sized, of_other_shape, of_other_number, carrying_numbers]
 
