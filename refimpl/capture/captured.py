@@ -35,6 +35,7 @@ from refimpl.capture.bytecode.instructions import CANNOT_RAISE, Instruction, Op
 from refimpl.capture.config import config, settings_of
 from refimpl.capture.entry import Entry
 from refimpl.capture.graph_overrides import backend_override, settings_override
+from refimpl.capture.guards import failures
 from refimpl.capture.guards.filters import Filter
 from refimpl.capture.guards.torch_state import autocast_state, restore_autocast
 from refimpl.capture.interpreter.concrete import ConcreteDomain
@@ -338,7 +339,9 @@ class CapturedFunction:
             return None
         self.cache.add(place, segment)
         kept = segment.check(frames)
-        assert kept is not None, f"a guard does not hold for what it was made of: {segment.guards.failing(frames)}"
+        assert kept is not None, (
+            f"a guard does not hold for what it was made of: {failures.reason(segment.guards, frames)}"
+        )
         return segment, kept
 
     def _is_over_limit(self, place: Any, frames: list[FrameState]) -> bool:
@@ -347,22 +350,27 @@ class CapturedFunction:
         total = sum(map(len, self.cache.by_place.values()))
         if segments is None:  # there is nothing to compare with
             return total >= config.accumulated_recompile_limit and self._refuse(place, total, "at other places")
-        options = self.options
+        options, guards = self.options, segments[0].guards
         if options.guard_fail_fn is not None:
-            options.guard_fail_fn(GuardFail(str(segments[0].guards.failing(frames)), frames[0].code.code))
+            self._tell_failure(options.guard_fail_fn, str(failures.reason(guards, frames)), frames[0].code.code)
         if config.error_on_recompile:
-            raise RecompileError(
-                f"{self.function.__qualname__} is captured again: {segments[0].guards.failing(frames)}"
-            )
+            raise RecompileError(f"{self.function.__qualname__} is captured again: {failures.reason(guards, frames)}")
         limit = config.recompile_limit if options.recompile_limit is None else options.recompile_limit
         if len(segments) < limit and total < config.accumulated_recompile_limit:
             return False
-        return self._refuse(place, min(limit, total), segments[0].guards.failing(frames))
+        return self._refuse(place, min(limit, total), failures.reason(guards, frames))
+
+    def _tell_failure(self, watcher: Callable[[GuardFail], None], why: str, code: CodeType) -> None:
+        """Calls a `guard_fail_fn`, which only watches: an error of it does not end the program."""
+        try:
+            watcher(GuardFail(why, code))
+        except Exception:
+            _LOG.exception("the guard_fail_fn of %s failed", self.function.__qualname__)
 
     def _recompiled(self, place: Any, frames: list[FrameState]) -> RuntimeError:
         """The error of a call that fits no segment under the stance "fail_on_recompile"."""
         segments = self.cache.by_place.get(place, [])
-        why = f": {segments[0].guards.failing(frames)}" if segments else ""
+        why = f": {failures.reason(segments[0].guards, frames)}" if segments else ""
         code = frames[0].code.code
         return RuntimeError(
             "Detected recompile when torch.compile stance is 'fail_on_recompile'. "

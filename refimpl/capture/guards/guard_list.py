@@ -278,11 +278,17 @@ class ShapeFacts:
 
     def condition(self, read: Callable[[Source], str]) -> str:
         """All of it as one expression."""
-        numbers = [number for value, source in self.inputs for number in _symbols_of(value, source)]
-        names = [read(source) for _, source in numbers]
-        sources = [SymbolicSource(name, name) for name in names]
-        lines = self.shape_env.produce_guards([number for number, _ in numbers], sources)
-        return " and ".join(f"({line})" for line in lines) or "True"
+        return " and ".join(f"({line})" for line in self.lines(read)) or "True"
+
+    def lines(self, read: Callable[[Source], str]) -> list[str]:
+        """Each assumption as an expression."""
+        numbers = self.numbers()
+        sources = [SymbolicSource(name, name) for name in (read(source) for _, source in numbers)]
+        return self.shape_env.produce_guards([number for number, _ in numbers], sources)
+
+    def numbers(self) -> list[tuple[Any, Source]]:
+        """The symbolic integers of the inputs, each with the source that reads it."""
+        return [number for value, source in self.inputs for number in _symbols_of(value, source)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
