@@ -9,10 +9,11 @@ import contextlib
 import functools
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from types import FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -181,7 +182,21 @@ def is_opaque_object(value: object) -> bool:
     return isinstance(value, (torch.ScriptObject, FakeScriptObject)) or _is_opaque_type(type(value))
 
 
-@functools.lru_cache(maxsize=1024)
+def _remembered_by_class(ask: Callable[[type], bool]) -> Callable[[type], bool]:
+    """Remembers the answer for each class as long as the class lives: its methods may hold the program's tensors."""
+    answers: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
+
+    @functools.wraps(ask)
+    def asked(kind: type) -> bool:
+        known = answers.get(kind)
+        if known is None:
+            known = answers[kind] = ask(kind)
+        return known
+
+    return asked
+
+
+@_remembered_by_class
 def _is_opaque_type(kind: type) -> bool:
     is_value_type = getattr(_opaque_objects, "is_opaque_value_type", None)  # torch 2.13
     return _opaque_objects.is_opaque_type(kind) and not (is_value_type is not None and is_value_type(kind))
@@ -192,7 +207,7 @@ def is_opaque_literal(value: object) -> bool:
     return is_opaque_literal_class(type(value))
 
 
-@functools.lru_cache(maxsize=1024)
+@_remembered_by_class
 def is_opaque_literal_class(kind: type) -> bool:
     """Whether the class is registered as an opaque value type. Enums are not counted."""
     is_value_type = getattr(_opaque_objects, "is_opaque_value_type", None)  # torch 2.13

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from refimpl.capture.compile import compile
 from refimpl.capture.entry_points.decorators import disable
 from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of
 
@@ -254,3 +255,26 @@ def test_objects_that_end_without_code_are_dropped_within_the_graph() -> None:
 @each_of(a_variable, a_proxy, an_exception, a_generator, a_cycle, a_destructor, a_destructor_of_a_variable)
 def test_an_object_is_freed_when_eager_frees_it(program: Callable[..., Any], mode: str) -> None:
     assert_same_as_eager(program, mode)
+
+
+def test_what_a_class_of_the_program_holds_is_freed_with_its_segments() -> None:
+    """The methods of the class have the tensor in their closures."""
+    freed: list[bool] = []
+
+    def run() -> None:
+        held = torch.nn.Parameter(torch.ones(3))
+
+        class Module(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.held = held
+
+            def forward(self, x: Any) -> Any:
+                return x * self.held
+
+        weakref.finalize(held, freed.append, True)
+        torch.testing.assert_close(compile(Module(), backend="eager")(torch.ones(3)), torch.ones(3))
+
+    run()
+    gc.collect()
+    assert freed
