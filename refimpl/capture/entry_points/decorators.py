@@ -26,6 +26,7 @@ from refimpl.capture.public.marks import (
     LEFT_OUT_ALONE,
     RANGES,
     STATIC,
+    STRICTLY_UNBACKED,
     SUBSTITUTED,
     UNBACKED,
     WEAKLY_DYNAMIC,
@@ -243,10 +244,12 @@ def maybe_mark_dynamic(t: Any, index: Indices) -> None:
         _add(t, WEAKLY_DYNAMIC, dim)
 
 
-def mark_unbacked(t: Any, index: Indices, **hints: Any) -> None:
-    """Makes these sizes unbacked symbols."""
+def mark_unbacked(t: Any, index: Indices, *, strict: bool = False, **hints: Any) -> None:
+    """Makes these sizes unbacked symbols. strict: it is an error if one of them is specialized to a number."""
     for dim in _dims(t, index):
         _add(t, UNBACKED, dim)
+        if strict:
+            _add(t, STRICTLY_UNBACKED, dim)
 
 
 def mark_static(t: Any, index: Indices | None = None) -> None:

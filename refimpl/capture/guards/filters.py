@@ -7,6 +7,7 @@ the guard is on a module.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +18,14 @@ from refimpl.capture.guards.guard_list import Guard, GuardKind, GuardList
 from refimpl.capture.guards.sources import READ_ERRORS, GlobalSource, ReaderBuilder, Source
 from refimpl.errors import BadParameter
 
+_OF_LOCALS = re.compile(r"^L\['(\w+)'\]")
 _BUILTIN = ("torch.nn.modules.", "torch.ao.")
 _CONTAINERS = "torch.nn.modules.container"
 Filter = Callable[[Sequence[Any]], Sequence[bool]]
 _NAMES = {
     GuardKind.TENSOR: "TENSOR_MATCH", GuardKind.WRAPPER: "TENSOR_SUBCLASS_METADATA_MATCH", GuardKind.TYPE: "TYPE_MATCH",
-    GuardKind.ID: "ID_MATCH", GuardKind.EQUALS: "EQUALS_MATCH", GuardKind.LENGTH: "SEQUENCE_LENGTH",
+    GuardKind.ID: "ID_MATCH", GuardKind.ADDRESS: "ID_MATCH", GuardKind.EQUALS: "EQUALS_MATCH",
+    GuardKind.LENGTH: "SEQUENCE_LENGTH",
     GuardKind.AT_LEAST: "SEQUENCE_LENGTH", GuardKind.KEYS: "DICT_KEYS_MATCH", GuardKind.LACKS: "DICT_CONTAINS",
     GuardKind.WITHOUT: "NOT_PRESENT_IN_GENERIC_DICT", GuardKind.EMPTY: "EMPTY_NN_MODULE_HOOKS_DICT",
     GuardKind.HAS: "HASATTR",
@@ -101,7 +104,12 @@ def _entry(guard: Guard, frames: Any) -> GuardFilterEntry:
     value = _read(guard.source, frames)
     is_global = any(isinstance(source, GlobalSource) for source in guard.source.way())
     original = OriginalGuard(guard, GuardOrigin(_modules_on_the_way(guard.source, frames)))
-    return GuardFilterEntry(guard.source.name, True, value, _NAMES[guard.kind], (), is_global, original)
+    return GuardFilterEntry(_without_scope(guard.source.name), True, value, _NAMES[guard.kind], (), is_global, original)
+
+
+def _without_scope(name: str) -> str:
+    """`x.y` for `L['x'].y`: a filter sees a local variable by its name."""
+    return _OF_LOCALS.sub(r"\1", name)
 
 
 def _modules_on_the_way(source: Source, frames: Any) -> tuple[type, ...]:

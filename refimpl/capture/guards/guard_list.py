@@ -36,6 +36,7 @@ class GuardKind(Enum):
 
     TYPE = "its class"
     ID = "it is the object that was seen"
+    ADDRESS = "its id"
     EQUALS = "its class and value"
     FINITE = "a float that is neither nan nor infinite nor -0.0"
     LENGTH = "its length"
@@ -328,6 +329,7 @@ def _numbers(value: str, seen: Sequence[int | None] | None) -> list[str]:
 _CONDITIONS: dict[GuardKind, Callable[[str, Any, Callable[[Source], str], Constant], str]] = {
     GuardKind.TYPE: lambda value, seen, read, constant: f"type({value}) is {constant(seen)}",
     GuardKind.ID: lambda value, seen, read, constant: f"{value} is {constant(seen)}",
+    GuardKind.ADDRESS: lambda value, seen, read, constant: f"{constant(id)}({value}) == {seen}",
     GuardKind.EQUALS: lambda value, seen, read, constant: _equals(value, seen, constant),
     GuardKind.FINITE: lambda value, seen, read, constant: (
         f"type({value}) is float and {value} - {value} == 0 and ({value} != 0 or {constant(math.copysign)}(1, {value}) == 1)"

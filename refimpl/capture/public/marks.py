@@ -31,5 +31,6 @@ CONSTANT_RESULT = "_dynamo_marked_constant"  # attribute of a function
 DYNAMIC = "_dynamo_dynamic_indices"
 WEAKLY_DYNAMIC = "_dynamo_weak_dynamic_indices"
 UNBACKED = "_dynamo_unbacked_indices"
+STRICTLY_UNBACKED = "_dynamo_strict_unbacked_indices"
 STATIC = "_dynamo_static_indices"
 RANGES = "_dynamo_dynamic_range"

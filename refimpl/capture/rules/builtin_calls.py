@@ -30,6 +30,7 @@ from refimpl.capture.values import (
     ConstantValue,
     FunctionValue,
     InstanceValue,
+    DictValue,
     LocalFunctionValue,
     MethodValue,
     NativeMethodValue,
@@ -39,6 +40,7 @@ from refimpl.capture.values import (
     SequenceValue,
     TensorValue,
     UnmadeClassValue,
+    SetValue,
     Value,
     polyfills,
 )
@@ -56,6 +58,7 @@ BUILTIN_RULES = RuleTable()
 _BINDABLE = (FunctionType, MethodDescriptorType, WrapperDescriptorType)
 _LEGACY_TENSOR_TYPE = type(torch.FloatTensor)  # each instance stands for the tensors of one dtype and device
 
+_HELD = (TensorValue, SequenceValue, DictValue, SetValue)  # of the program, these are read from where they are held
 
 @BUILTIN_RULES.of(builtins.len)
 def _len(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -203,6 +206,10 @@ def _id(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict
     value = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else None
     if not isinstance(value, ObjectValue) or is_a(value.object, torch.Tensor):
         raise GraphBreak("call_of_native_code", what="id")
+    if isinstance(value, _HELD) and value.source is not None:
+        address = id(domain.state.object_of(value))
+        domain.state.guard(GuardKind.ADDRESS, value.source, address)
+        return ConstantValue(address)
     if value.source is not None:
         domain.state.guard(GuardKind.ID, value.source, value.object)
     return ConstantValue(id(value.object))

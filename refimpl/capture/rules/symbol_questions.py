@@ -131,6 +131,28 @@ def _has_hint(domain: SymbolicDomain, args: list[Any], kwargs: dict[str, Any]) -
     return ConstantValue(not isinstance(number, NumberValue) or number_of(number.number) is not None)
 
 
+def _has_static_value(domain: SymbolicDomain, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    """Whether what is known of the number leaves one value only. To Python every size is an int, also one that is a symbol."""
+    number = domain.state.realize(args[0] if args else kwargs.get("a"))
+    if isinstance(number, NumberValue):
+        node = number.number.node
+        if isinstance(number.number, torch.SymBool):
+            return ConstantValue(node.shape_env.decided(node.expr) is not None)
+        return ConstantValue(node.shape_env.bound_sympy(node.expr).is_singleton())
+    if isinstance(number, ConstantValue) and type(number.value) in (bool, int, float):
+        return ConstantValue(True)
+    unsupported("has_static_value", number)
+
+
+def _is_concrete(domain: SymbolicDomain, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    """Whether the number is no symbol."""
+    number = domain.state.realize(args[0] if args else kwargs.get("a"))
+    if isinstance(number, NumberValue):
+        node = number.number.node
+        return ConstantValue(node.shape_env.replace(node.expr).is_number)
+    return _has_static_value(domain, [number], {})
+
+
 _RULES: dict[str, Any] = {
     "guard_or_false": _question("guard_or_false"),
     "guard_or_true": _question("guard_or_true"),
@@ -145,4 +167,8 @@ _RULES: dict[str, Any] = {
     "optimization_hint": _hint,
     "guarding_hint_or_throw": _hint,
     "has_guarding_hint": _has_hint,
+    "has_static_value": _has_static_value,
+    "is_concrete_bool": _is_concrete,
+    "is_concrete_float": _is_concrete,
+    "is_concrete_int": _is_concrete,
 }

@@ -97,7 +97,7 @@ def _tensor(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: 
     also from sizes, which the call would specialize."""
     numbers: list[Value] = []
     shape = (
-        _shape_of_numbers(domain, args[0], numbers) if len(args) == 1 and kwargs.keys() <= {"dtype", "device"} else None
+        _shape_of_list(domain, args[0], numbers) if len(args) == 1 and kwargs.keys() <= {"dtype", "device"} else None
     )
     if shape is None or not any(_is_kept(domain, number) for number in numbers):
         return domain.state.operator(torch.tensor, args, kwargs)
@@ -106,11 +106,10 @@ def _tensor(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: 
     named: dict[str, Any] = {"dtype": ConstantValue(torch.tensor(samples if shape else samples[0]).dtype), **kwargs}
     made: list[Value] = []
     for number, sample in zip(numbers, samples, strict=True):
-        if isinstance(number, ArrayValue):
+        if isinstance(number, (ArrayValue, TensorValue)):
+            tensor = as_tensor(number) if isinstance(number, ArrayValue) else number
             made.append(
-                domain.state.operator(
-                    "to", [as_tensor(number)], {**named, "copy": ConstantValue(True)}, kind="call_method"
-                )
+                domain.state.operator("to", [tensor], {**named, "copy": ConstantValue(True)}, kind="call_method")
             )
         elif type(sample) is bool:
             made.append(domain.state.operator(torch.full, [SequenceValue(tuple, []), number], named))
@@ -123,6 +122,11 @@ def _tensor(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: 
     return domain.state.operator("reshape", [stacked, sizes], {}, kind="call_method") if len(shape) > 1 else stacked
 
 
+def _shape_of_list(domain: SymbolicDomain, value: Any, numbers: list[Value]) -> tuple[int, ...] | None:
+    """`_shape_of_numbers`; None for a tensor that is not in a list."""
+    return None if isinstance(domain.state.realize(value), TensorValue) else _shape_of_numbers(domain, value, numbers)
+
+
 def _shape_of_numbers(domain: SymbolicDomain, value: Any, numbers: list[Value]) -> tuple[int, ...] | None:
     """The shape of a number or of nested lists of numbers, which are appended to `numbers`; None for anything else."""
     value = domain.state.realize(value)
@@ -132,6 +136,9 @@ def _shape_of_numbers(domain: SymbolicDomain, value: Any, numbers: list[Value]) 
     if isinstance(value, ArrayValue) and value.is_scalar:
         numbers.append(value)
         return ()
+    if type(value) is TensorValue and value.fake.dim() == 0 and value.fake.device.type == "cpu":
+        numbers.append(value)
+        return None if value.fake.requires_grad else ()
     if not isinstance(value, SequenceValue) or value.class_ not in (list, tuple) or not value.items:
         return None
     inner = [_shape_of_numbers(domain, item, numbers) for item in value.items]
@@ -141,6 +148,8 @@ def _shape_of_numbers(domain: SymbolicDomain, value: Any, numbers: list[Value]) 
 
 def _is_kept(domain: SymbolicDomain, number: Value) -> bool:
     """Whether the number is known only when the program runs. In export, sizes are too."""
+    if isinstance(number, TensorValue):
+        return getattr(number.fake, "constant", None) is None
     if isinstance(number, ArrayValue):
         return True
     if is_float_of_inputs(number):
@@ -150,6 +159,8 @@ def _is_kept(domain: SymbolicDomain, number: Value) -> bool:
 
 def _sample_of(number: Value) -> Any:
     """A number with the class of a number."""
+    if isinstance(number, TensorValue):
+        return torch.zeros((), dtype=number.fake.dtype)
     if isinstance(number, ArrayValue):
         return number.class_of()(1)
     if isinstance(number, NumberValue):

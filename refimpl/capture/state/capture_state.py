@@ -51,6 +51,7 @@ from refimpl._torch import (
     set_grad_enabled,
     transform_depth,
     transform_state,
+    upstream_shape_error,
 )
 from refimpl.aot.analysis.fake_arguments import unrelated_alias, with_history
 from refimpl.capture.breaks import BREAK_SETTING, GraphBreak, UserLine
@@ -80,7 +81,7 @@ from refimpl.capture.guards.sources import (
 from refimpl.capture.guards.static_shapes import tensor_always_has_static_shape
 from refimpl.capture.guards.torch_state import ModesAtTheEnd, autocast_state, determinism, torch_state
 from refimpl.capture.public import marks
-from refimpl.capture.public.marks import DYNAMIC
+from refimpl.capture.public.marks import DYNAMIC, STRICTLY_UNBACKED
 from refimpl.capture.public.numpy_interop import is_tensor_like, tensor_of_numpy
 from refimpl.capture.recognition import Treatment, defined_in, treatment
 from refimpl.capture.state.found_containers import (
@@ -124,7 +125,7 @@ from refimpl.capture.values.triton_kernel import KernelValue
 from refimpl.capture.values.value import unsupported
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
-from refimpl.symbolic.fake_inputs import InputFaker, fake_int, rows_of, symbolic_fake_mode
+from refimpl.symbolic.fake_inputs import InputFaker, rows_of, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sources import Source as SymbolSource
 from refimpl.trace.fake_kernels import EagerLayoutsMode
@@ -148,6 +149,7 @@ class CaptureState(OperatorState):
         self._symbolic_inputs: list[tuple[Any, Source]] = []
         self.notes = NodeMeta()
         self.graph = SegmentGraph(self.notes)
+        self._strictly_unbacked: list[tuple[Any, Source, int]] = []  # sizes that must not become numbers
         self.guards = GuardList()
         self.is_whole = reads_data  # a graph break is an error
         self.reads_data = (
@@ -388,6 +390,8 @@ class CaptureState(OperatorState):
         """Whether a fake tensor is captured like other tensors: where that is asked for, and within the fake's own mode, in
         which the graph will run. Symbolic sizes belong to another shape env.
         """
+        for dim in getattr(found, STRICTLY_UNBACKED, ()):
+            self._strictly_unbacked.append((fake.shape[dim], source, dim))
         return self._sizes.takes_fakes or (active_fake_mode() is found.fake_mode and not is_symbolic(found))
 
     def _subclass(self, found: torch.Tensor, fake: torch.Tensor, source: Source) -> Value:
@@ -472,7 +476,9 @@ class CaptureState(OperatorState):
         """An integer that is a symbol, because it changed between calls or is marked."""
         said = self._sizes.promise(source)
         if said is None:
-            symbolic: Any = fake_int(found, self.shape_env, source.name, "DYNAMIC")
+            # Also 0 and 1 are symbols here: `is_varying` leaves them out, unless a setting names them.
+            expr = self.shape_env.create_unspecified_symbol(found, source.name, "DYNAMIC")
+            symbolic: Any = self.shape_env.create_symintnode(expr, hint=found)
         else:
             place = SymbolSource(source.name, source.name)
             symbolic = self.shape_env.create_symintnode(self.shape_env.create_dim(found, place, said), hint=found)
@@ -528,6 +534,7 @@ class CaptureState(OperatorState):
             first = self._symbolic_inputs[0][1]
             self.guard(GuardKind.SHAPES, first, ShapeFacts(self.shape_env, tuple(self._symbolic_inputs)))
 
+        self._check_strictly_unbacked()
     def _guard_ragged(self) -> dict[Source, None]:
         """Guards which jagged inputs have the same ragged dimension: those whose lengths are one tensor object.
 
@@ -537,6 +544,16 @@ class CaptureState(OperatorState):
         for key, sources in self._ragged.items():
             known = self._known.get(key)
             if isinstance(known, TensorValue) and known.source is not None:
+    def _check_strictly_unbacked(self) -> None:
+        """Raises ConstraintViolationError for a size that the program has specialized against `mark_unbacked(strict=True)`."""
+        for size, source, dim in self._strictly_unbacked:
+            known = size if type(size) is int else self.shape_env.replace(size.node.expr)
+            if type(known) is int or known.is_number:
+                raise upstream_shape_error("ConstraintViolationError")(
+                    f"{source.name}.size()[{dim}] is marked as strictly unbacked, but it is specialized to {known}\n"
+                    "  what to do: mark it without strict=True, or keep the program from comparing it with a number"
+                )
+
                 first, others = known.source, sources
             else:
                 first, *others = sources

@@ -28,6 +28,7 @@ from refimpl._torch import (
     OpOverload,
     OpOverloadPacket,
     call_torchbind,
+    check_condition,
     is_functorch_wrapped,
     is_nested_int,
     is_traceable_wrapper_subclass,
@@ -74,6 +75,7 @@ _MORE_THAN_THEIR_VALUE = (
 _SCALED = {"add": ("alpha", 2), "sub": ("alpha", 2), "addcmul": ("value", 3), "addcdiv": ("value", 3)}
 _SCALED_LISTS = {"_foreach_addcmul_": "addcmul_", "_foreach_addcdiv_": "addcdiv_"}  # the same for lists of tensors
 _COMPUTED_IN_FLOAT32 = (torch.float16, torch.bfloat16)
+_NUMBERS = {"number", "Optional[number]"}  # types in schemas
 _OF_TORCH = ("aten", "prims", "prim")  # namespaces whose operators are all known
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _EXACT_IN_FLOATS = 2**53  # the integers up to here are floats
@@ -97,6 +99,7 @@ class OperatorState:
     by_fake: dict[int, TensorValue]
     position: Callable[[], int]  # the position where a segment that cannot go on has to end
     behind: Callable[[int], int | None]  # the first position after one where a segment can end, if it is reached
+    reads_data: bool  # whether a number read out of a tensor becomes an unbacked symbol
     written_at: int  # `position()` at the last write to a tensor
     read_numbers: set[Any]  # nodes of tensors that stand for a number that eager reads
     writes: dict[int, int]  # id of a fake (of the base, for a view) -> `position()` at the last write to it
@@ -146,7 +149,7 @@ class OperatorState:
         what = getattr(function, "__name__", str(function))
         if any(map(is_float_of_inputs, operands)) and not _is_modelled(function, operands):
             operands = self._with_constant_floats(operands)
-        if function in _DIVISIONS and isinstance(operands[1], NumberValue) and operands[1].number == 0:
+        if function in _DIVISIONS and isinstance(operands[1], NumberValue) and self._is_zero(operands[1]):
             raise GraphBreak("op_raises_on_fake", what=what, error="ZeroDivisionError")
         numbers = [self.fake_of(operand, what) for operand in operands]
         try:
@@ -161,6 +164,16 @@ class OperatorState:
             return ConstantValue(bool(result)) if isinstance(result, torch.SymBool) else unsupported(what, operands[0])
         nodes = [self.argument_of(operand) for operand in operands]
         return NumberValue(result, self.graph.call("call_function", function, nodes, {}, result))
+
+    def _is_zero(self, divisor: NumberValue) -> bool:
+        """Whether a divisor is zero. One that is known only when the program runs is asserted not to be."""
+        if not self.is_read(divisor):
+            return bool(divisor.number == 0)
+        differs = self.arithmetic(operator.ne, [divisor, ConstantValue(0)])
+        if isinstance(differs, ConstantValue):
+            return not differs.value
+        self.operator(check_condition, [differs], {})
+        return False
 
     def _with_constant_floats(self, values: Sequence[Any]) -> list[Any]:
         """The values, with guards that hold the floats among them to what they are. Lists and tuples are searched."""
@@ -216,6 +229,10 @@ class OperatorState:
             if any(map(self._has_float, (*args, *kwargs.values()))):  # an operator that takes no symbol for a float
                 named = dict(zip(kwargs, self._with_constant_floats([*kwargs.values()]), strict=True))
                 return self.operator(target, self._with_constant_floats(args), named, kind=kind)
+            if reason.kind.name == "data_dependent_read" and self.reads_data:
+                read = self._with_numbers_read(what, args, kwargs)
+                if read is not None:
+                    return self.operator(target, *read, kind=kind)
             # Torch's argument parser takes no symbol for a bool: `sum(0, keepdim=size > 1)`.
             if reason.kind.name != "wrong_arguments" or not _has_truth([*fake_args, *fake_kwargs.values()]):
                 raise
@@ -246,7 +263,13 @@ class OperatorState:
             as_printed = functools.partial(self._class_argument, is_dtype=_takes_dtypes(target))
             node_args = map_aggregate(node_args, as_printed)
             node_kwargs = map_aggregate(node_kwargs, as_printed)
-        node = self.graph.call(kind, target, node_args, node_kwargs, result)
+        try:
+            node = self.graph.call(kind, target, node_args, node_kwargs, result)
+        except GraphBreak:  # the fake kernel has read a tensor, and nothing of the result tells what
+            read = self._with_numbers_read(what, args, kwargs) if self.reads_data and not is_written else None
+            if read is None:
+                raise
+            return self.operator(target, *read, kind=kind)
         if same is not None:
             return same  # an in-place call returns the argument itself
         if type(result) in (bool, int, float, str):  # of a method of a script object, which runs for its effects too
@@ -265,6 +288,23 @@ class OperatorState:
             return None
         operands = [self.realize(arg) for arg in args]
         return self._multiplied(what, operands, factor) if _can_multiply(operands, factor) else None
+
+    def _with_numbers_read(
+        self, what: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]] | None:
+        """The arguments, with each tensor in the place of a number read from; None where there is none."""
+        places = _places_of_numbers(what)
+        given: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
+        read = {
+            place: self.operator("item", [value], {}, kind="call_method")
+            for place, value in given.items()
+            if place in places and isinstance(self.realize(value), TensorValue)
+        }
+        if not read:
+            return None
+        return [read.get(index, arg) for index, arg in enumerate(args)], {**kwargs, **{
+            name: value for name, value in read.items() if isinstance(name, str)
+        }}  # fmt: skip
 
     def _scaled_lists(self, what: str, receivers: Any, first: Any, second: Any, factors: Any) -> Value | None:
         """`torch._foreach_addcdiv_(x, y, z, a)` where `a` is a tensor of one dimension, or a list of numbers that eager reads:
@@ -421,6 +461,20 @@ class OperatorState:
     def argument_of(self, value: Any) -> Any:
         """The argument for a node."""
         return self.realize(value).as_argument(self)
+
+
+@functools.cache
+def _places_of_numbers(what: str) -> frozenset[int | str]:
+    """The parameters, by position and by name, that are numbers in every overload of the operator which has them."""
+    packet = getattr(torch.ops.aten, what, None)
+    if not isinstance(packet, OpOverloadPacket):
+        return frozenset()
+    kinds: dict[int | str, set[str]] = {}
+    for name in packet.overloads():
+        for index, argument in enumerate(getattr(packet, name)._schema.arguments):
+            for place in (index, argument.name):
+                kinds.setdefault(place, set()).add(str(argument.type))
+    return frozenset(place for place, found in kinds.items() if found <= _NUMBERS)
 
 
 def _check_compliance(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

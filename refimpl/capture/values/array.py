@@ -174,6 +174,11 @@ def array_operator(domain: SymbolicDomain, function: Callable[..., Any], operand
         if mirrored is not None:
             return domain.state.operator(mirrored, [tensor, number], {})
         return domain.state.operator(function, [number, tensor], {})
+    if function is operator.truediv and isinstance(seen[0], ArrayValue) and type(seen[1]) is TensorValue:
+        inverse = domain.state.operator(
+            "reciprocal", [seen[1]], {}, kind="call_method"
+        )  # as `Tensor.__rtruediv__` does
+        return array_operator(domain, operator.mul, [inverse, seen[0]])
     wrapped = interop.numpy_operator_wrapper(function)
     if any(isinstance(operand, TensorValue) for operand in seen) and not _is_tensor_with_array(function, *seen):
         unsupported("an operator on an array and it", next(each for each in seen if isinstance(each, TensorValue)))
@@ -223,6 +228,8 @@ def numpy_node(
         expected = trial.run()
     except Exception as error:
         raise GraphBreak("op_raises_on_fake", what=f"numpy.{what}", error=type(error).__name__) from error
+    if type(expected) in CONSTANT_TYPES and all(map(_is_known, (*seen, *named.values()))):
+        return ConstantValue(expected)
     if trial.writes_tensor():
         raise GraphBreak("call_of_native_code", what=f"numpy.{what}, which writes to a tensor,")
     written = trial.written()
@@ -314,6 +321,13 @@ def _numpy_argument(domain: SymbolicDomain, value: Any) -> Value:
             return value
         case _:
             unsupported("a call of numpy", value)
+
+
+def _is_known(value: Value) -> bool:
+    """Whether an argument is a constant or a class, so that numpy itself has given what the call returns."""
+    if isinstance(value, SequenceValue):
+        return all(map(_is_known, value.items))
+    return isinstance(value, (ConstantValue, ObjectValue))
 
 
 def _will_write_array(domain: SymbolicDomain, array: Value) -> None:

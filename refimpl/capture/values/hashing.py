@@ -79,6 +79,22 @@ def hashed_by_fields(class_: type) -> tuple[str, ...] | None:
     return tuple(found.name for found in fields if found.compare)
 
 
+def frozen_fields(class_: type) -> tuple[str, ...] | None:
+    """The fields of a frozen dataclass whose generated `__init__` sets each to what it is given, and does nothing else; None for
+    other classes.
+    """
+    parameters, init = class_.__dict__.get("__dataclass_params__"), class_.__dict__.get("__init__")
+    is_generated = is_a(init, FunctionType) and init.__code__.co_filename == "<string>"
+    if parameters is None or not parameters.frozen or not is_generated or hasattr(class_, "__post_init__"):
+        return None
+    made: Any = class_
+    if class_.__new__ is not object.__new__ or type(class_).__call__ is not type.__call__ or not class_.__dictoffset__:
+        return None
+    fields, code = dataclasses.fields(made), init.__code__
+    takes_all = code.co_argcount + code.co_kwonlyargcount == 1 + len(fields)  # and no InitVar
+    return tuple(found.name for found in fields) if takes_all and all(found.init for found in fields) else None
+
+
 def is_ordered_key(key: Any) -> bool:
     """Whether the key has the same hash as the real object, so that a set of keys has the real set's order."""
     return all(map(is_ordered_key, key)) if type(key) in (tuple, frozenset) else type(key) not in (Member, Fields)

@@ -19,7 +19,7 @@ from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import MethodValue, NativeMethodValue
 from refimpl.capture.values.classes import MISSING, in_mro, is_a, writes
 from refimpl.capture.values.constant import ConstantValue
-from refimpl.capture.values.hashing import Fields, Member, hashed_by_fields, is_compared_by_identity
+from refimpl.capture.values.hashing import Fields, Member, frozen_fields, hashed_by_fields, is_compared_by_identity
 from refimpl.capture.values.mapping import DictValue, FrozenDictValue
 from refimpl.capture.values.object import ObjectValue, is_data_descriptor
 from refimpl.capture.values.program_object import InsideValue, ProgramObject, is_native_method, sequence_base
@@ -304,11 +304,16 @@ class InstanceValue(ProgramObject):
 
     def as_fake(self, state: Any, what: str) -> Any:
         inside = self.inside
-        return inside.as_fake(state, what) if isinstance(inside, SequenceValue) else super().as_fake(state, what)
+        return inside.as_fake(state, what) if isinstance(inside, SequenceValue) else self.fake_of_fields(state, what)
 
     def as_argument(self, state: Any) -> Any:
         inside = self.inside
-        return inside.as_argument(state) if isinstance(inside, SequenceValue) else super().as_argument(state)
+        return inside.as_argument(state) if isinstance(inside, SequenceValue) else self.node_of_fields(state)
+
+    def fields_of(self, state: Any) -> dict[str, Value] | None:
+        names = frozen_fields(self.class_)
+        is_whole = names is not None and self.attributes.keys() == {*names}
+        return {name: self.attributes[name] for name in names} if names is not None and is_whole else None
 
 
 class AttributesValue(FrozenDictValue):

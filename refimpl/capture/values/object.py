@@ -58,7 +58,7 @@ from refimpl.capture.values.classes import (
 )
 from refimpl.capture.values.constant import ConstantValue, NumberValue
 from refimpl.capture.values.function import FunctionValue
-from refimpl.capture.values.hashing import Member, has_own_key, is_compared_by_identity
+from refimpl.capture.values.hashing import Member, frozen_fields, has_own_key, is_compared_by_identity
 from refimpl.capture.values.mapping import DictValue
 from refimpl.capture.values.program_object import ProgramObject, dict_base, is_native_method, sequence_base
 from refimpl.capture.values.region import region_of_object
@@ -183,6 +183,8 @@ class ObjectValue(ProgramObject):
                 )
         return super().binary(domain, sign, left, right)
 
+        if sign == "|" and domain.is_none(left) and isinstance(right, ObjectValue) and _is_annotation(right.object):
+            return _typing_of(operator.or_, None, right.object)
     def compare(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         if not self.is_object and sign in ("==", "!=") and isinstance(left, ObjectValue):
             is_plain = type(left.object).__eq__ in _PLAIN_EQUALITY
@@ -692,10 +694,18 @@ class ObjectValue(ProgramObject):
     def as_fake(self, state: Any, what: str) -> Any:
         if self._is_sequence:
             return state.items_of(self).as_fake(state, what)
-        return self.object if self.is_class else super().as_fake(state, what)
+        return self.object if self.is_class else self.fake_of_fields(state, what)
 
     def as_argument(self, state: Any) -> Any:
-        return state.items_of(self).as_argument(state) if self._is_sequence else self.object
+        if self._is_sequence:
+            return state.items_of(self).as_argument(state)
+        return self.object if frozen_fields(type(self.object)) is None else self.node_of_fields(state)
+
+    def fields_of(self, state: Any) -> dict[str, Value] | None:
+        names, own = frozen_fields(type(self.object)), own_attributes(self.object)
+        if names is None or self.source is None or own.keys() != {*names} or state.effects.has_attributes(self):
+            return None
+        return {name: state.wrap(own[name], AttributeSource(self.source, name)) for name in names}
 
     @property
     def _is_sequence(self) -> bool:

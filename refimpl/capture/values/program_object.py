@@ -203,6 +203,27 @@ class ProgramObject(Value):
     def iterate(self, domain: SymbolicDomain) -> Any:
         return self._by_python(domain, polyfills.iterated_by, "__iter__")
 
+    # ------------------------------------------------------------------------------------------ arguments of operators
+
+    def fields_of(self, state: Any) -> dict[str, Value] | None:
+        """The fields of an instance of a frozen dataclass, as its generated `__init__` takes them; None for other objects."""
+        return None
+
+    def fake_of_fields(self, state: Any, what: str) -> Any:
+        """An instance with fakes in its fields. Breaks the graph for an object of another class."""
+        fields = self.fields_of(state)
+        if fields is None:
+            raise GraphBreak("not_a_graph_argument", what=self.kind)
+        return self.class_of()(**{name: state.fake_of(value, what) for name, value in fields.items()})
+
+    def node_of_fields(self, state: Any) -> Any:
+        """A node that makes the instance."""
+        fields = self.fields_of(state)
+        if fields is None:
+            raise GraphBreak("not_a_graph_argument", what=self.kind)
+        given = {name: state.argument_of(value) for name, value in fields.items()}
+        return state.graph.call("call_function", self.class_of(), (), given, self.fake_of_fields(state, self.kind))
+
     # --------------------------------------------------------------------------------------------- what is inside
 
     @property

@@ -269,7 +269,6 @@ class SequenceValue(Value):
     def as_fake(self, state: Any, what: str) -> Any:
         if self.class_ not in (tuple, list, torch.Size):
             return super().as_fake(state, what)
-        items = [state.fake_of(item, what) for item in self.items]
         has_symbols = self.class_ is torch.Size and any(isinstance(item, torch.SymInt) for item in items)
         return tuple(items) if has_symbols else self.class_(items)
 
@@ -290,6 +289,9 @@ class DequeValue(SequenceValue):
 
     def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         return ConstantValue(self.maxlen) if name == "maxlen" else super().load_attr(domain, name)
+        items = [state.fake_of(item, what) for item in self.items]
+        if is_named_tuple(self.class_):
+            return tuple.__new__(self.class_, items)
 
     def call_method(
         self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
@@ -298,6 +300,8 @@ class DequeValue(SequenceValue):
         self.changes += name in _MOVING
         return result
 
+        if is_named_tuple(self.class_):
+            return tuple.__new__(self.class_, items)
     def extend(self, domain: SymbolicDomain, iterable: Any) -> None:
         more = domain.elements(iterable)
         super().extend(domain, SequenceValue(tuple, list(more)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from types import FunctionType
+from types import FunctionType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,9 +19,11 @@ from refimpl.capture.config import config
 from refimpl.capture.guards.sources import AttributeSource, KeptSource
 from refimpl.capture.recognition import defined_in
 from refimpl.capture.values.bound import MethodValue
-from refimpl.capture.values.classes import MISSING, in_mro, is_a
+from refimpl.capture.values.classes import MISSING, in_mro, is_a, is_named_tuple
+from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.hashing import CONSTANT_TYPES
 from refimpl.capture.values.object import ObjectValue
+from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.tensor import TensorValue
 from refimpl.capture.values.value import Value, unsupported
 
@@ -122,11 +124,32 @@ class SubclassTensorValue(TensorValue):
             real = domain.state.object_of(self)
             if name in real.__dict__:
                 return domain.state.wrap(real.__dict__[name], AttributeSource(self.source, name))
-        elif self.is_wrapper and type(self.fake.__dict__.get(name)) in CONSTANT_TYPES and name in self.fake.__dict__:
-            return domain.constant(self.fake.__dict__[name])
+        elif (
+            self.is_wrapper
+            and name in self.fake.__dict__
+            and (found := _constant(self.fake.__dict__[name])) is not None
+        ):
+            return found
         if self._of_class("__getattr__") is not MISSING or self._of_class("__getattribute__") is not MISSING:
             unsupported(f"attribute {name}", self)
         return self.missing(domain, name)
+
+    def _in_slot(self, domain: SymbolicDomain, name: str) -> Any:
+        """What the tensor has in a slot of its class; None where that is not known."""
+        written = self.written(domain, name)
+        if written is not None:
+            return written
+        if self.is_wrapper and name in self.parts:
+            return self._part(domain, name)
+        held: Any = self.fake if self.source is None else domain.state.object_of(self)
+        if not hasattr(held, name):
+            return None
+        found = object.__getattribute__(held, name)
+        return (
+            domain.state.wrap(found, AttributeSource(self.source, name))
+            if self.source is not None
+            else _constant(found)
+        )
 
     def _of_class_bound(self, domain: SymbolicDomain, found: Any, name: str) -> Any:
         way = AttributeSource(KeptSource(self.class_, self.class_.__qualname__), name)
@@ -139,6 +162,8 @@ class SubclassTensorValue(TensorValue):
         if is_a(found, classmethod):
             function = domain.state.wrap(found.__func__, AttributeSource(way, "__func__"))
             return MethodValue(function, ObjectValue(self.class_))
+        if is_a(found, MemberDescriptorType) and (held := self._in_slot(domain, name)) is not None:
+            return held
         if hasattr(type(found), "__get__") and not callable(found):
             unsupported(f"attribute {name}", self)
         written = self.written(domain, name)
@@ -185,6 +210,17 @@ class SubclassTensorValue(TensorValue):
         name = emitter.named(self, f"{emitter.constant(as_class)}({plain}, {emitter.constant(self.class_)})")
         self.rebuild_attributes(emitter, name)
         return name
+
+
+def _constant(found: Any) -> Value | None:
+    """A constant, or a tuple or named tuple of constants, that a constructor has put on a fake; None for another object."""
+    if type(found) in CONSTANT_TYPES:
+        return ConstantValue(found)
+    if type(found) is not tuple and not (is_a(found, tuple) and is_named_tuple(type(found))):
+        return None
+    items = [_constant(item) for item in found]
+    known = [item for item in items if item is not None]
+    return SequenceValue(type(found), known) if len(known) == len(items) else None
 
 
 def overriding_method(operation: Any, operands: Sequence[Value]) -> tuple[Any, ...] | None:

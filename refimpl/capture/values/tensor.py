@@ -127,6 +127,12 @@ class TensorValue(Value):
             return NativeMethodValue(self, name)
         if name == "grad" and self._is_made_anew:
             return self.attributes.get(name, ConstantValue(None))
+        if (
+            name == "grad"
+            and self.source is None
+            and not domain.is_none(self.attributes.get(name, ConstantValue(None)))
+        ):
+            return self.attributes[name]
         if name == "grad" and self.source is not None and (found := self._gradient(domain)) is not None:
             return found
         if hasattr(torch.Tensor, name):
@@ -206,12 +212,10 @@ class TensorValue(Value):
             domain.state.guard(GuardKind.HAS, self.source, name)
 
     def store_attr(self, domain: SymbolicDomain, name: str, attribute: Any) -> Any:
-        """Breaks the graph for an attribute of torch.Tensor. Autograd state follows an assigned `.data`; that of a graph's
-        outputs does not.
+        """Breaks the graph for an attribute of torch.Tensor but `grad`. Autograd state follows an assigned `.data`; that of a
+        graph's outputs does not.
         """
-        if not hasattr(torch.Tensor, name) or (
-            name == "grad" and self.source is not None and domain.is_none(attribute)
-        ):
+        if not hasattr(torch.Tensor, name) or (name == "grad" and self._may_have_gradient(domain, attribute)):
             if self.source is not None:
                 domain.state.effects.set_attribute(self, name, attribute)
             else:
@@ -221,6 +225,19 @@ class TensorValue(Value):
             return
         reason = GraphBreak("unsupported_operation", what=f"an assignment to attribute {name}", kind=self.kind)
         raise apart(domain.state, self, reason) if name == "data" else reason
+
+    def _may_have_gradient(self, domain: SymbolicDomain, attribute: Any) -> bool:
+        """Whether `tensor.grad = attribute` raises nothing: None, or a plain tensor of the same geometry, dtype and device."""
+        new = domain.state.realize(attribute)
+        if domain.is_none(new):
+            return self.source is not None
+        if type(new) is not TensorValue or type(self) is not TensorValue or new is self:
+            return False
+        facts = [
+            (fake.dtype, fake.device, fake.layout, fake.is_inference(), fake.dim()) for fake in (self.fake, new.fake)
+        ]
+        is_plain = self.fake.layout is torch.strided and (self.fake.is_floating_point() or self.fake.is_complex())
+        return is_plain and facts[0] == facts[1] and bool(self.fake.shape == new.fake.shape)
 
     # ------------------------------------------------------------------------------------------------------ items
 
@@ -340,7 +357,8 @@ class TensorValue(Value):
     def rebuild_attributes(self, emitter: Any, name: str) -> None:
         """Lines that assign the attributes of a tensor that the segment computed."""
         for attribute, content in self.attributes.items():
-            emitter.line(f"{name}.__dict__[{attribute!r}] = {emitter.expression(content)}")
+            place = f"{name}.grad" if attribute == "grad" else f"{name}.__dict__[{attribute!r}]"
+            emitter.line(f"{place} = {emitter.expression(content)}")
 
     def iterator_rebuilt(self, emitter: Any, iterator: Any) -> str:
         name = emitter.named(iterator, f"iter([{emitter.listed(iterator.items)}])")
