@@ -56,7 +56,7 @@ REGISTRY = _kinds(
     _kind(
         "RC0004",
         "op_raises_on_fake",
-        "{what} raises {error} on tensors of these shapes and dtypes",
+        "{what} raises {error} on tensors of these shapes and dtypes{said}",
         "Run the function eagerly: it raises there too.",
     ),
     _kind(
@@ -132,7 +132,7 @@ REGISTRY = _kinds(
     _kind(
         "RC0030",
         "too_many_instructions",
-        "more than {what} instructions in one segment: a loop is unrolled",
+        "more than {what} instructions in one segment: a loop is unrolled, perhaps one over an infinite generator",
         "Put the loop's body into a function that is captured on its own.",
     ),
     _kind("RC0031", "too_deep", "calls are nested more than {what} deep", "Look for endless recursion."),
@@ -231,7 +231,7 @@ class GraphBreak(Exception):
     @property
     def explanation(self) -> str:
         """The reason, as a sentence."""
-        return self.kind.explanation.format(**self.details)
+        return self.kind.explanation.format(**{"said": "", **self.details})
 
     def __str__(self) -> str:
         hints = "".join(f"\n  Hint: {hint}" for hint in self.kind.hints)

@@ -191,7 +191,10 @@ def fake_error(error: BaseException, what: str) -> GraphBreak:
         case _ if isinstance(cause, upstream_shape_error("GuardOnDataDependentSymNode")):
             return GraphBreak("guard_on_data", what=_first_line(cause))
         case _:
-            return GraphBreak("op_raises_on_fake", what=what, error=type(cause).__name__)
+            said = _first_line(cause)
+            return GraphBreak(
+                "op_raises_on_fake", what=what, error=type(cause).__name__, said=f": {said}" if said else said
+            )
 
 
 def as_raised(reason: GraphBreak) -> Exception:
