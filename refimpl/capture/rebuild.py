@@ -135,7 +135,7 @@ class Emitter:
             if new is DELETED:
                 self._lines.append(f"delattr({self.expression(value)}, {attribute!r})")
                 continue
-            self._lines.append(f"setattr({self.expression(value)}, {attribute!r}, {self.expression(new)})")
+            self._lines.append(value.attribute_written(self, attribute, self.expression(new)))
         for namespace, variable, new in log.globals():
             self._lines.append(f"{self.constant(namespace)}[{variable!r}] = {self.expression(new)}")
 

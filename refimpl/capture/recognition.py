@@ -208,6 +208,12 @@ def is_setup_of_optimizer(function: FunctionType) -> bool:
     return issubclass(type(inner), FunctionType) and defined_in(inner).startswith("torch.optim.")
 
 
+def excludes(function: FunctionType) -> bool:
+    """Whether this is `disable` or `skip` of torch or of refimpl, which marks another function."""
+    where = defined_in(function)
+    return function.__name__ in ("disable", "skip") and (where.endswith(".decorators") or where == "torch.compiler")
+
+
 def _of_python(function: FunctionType) -> Treatment:
     if function.__name__ == "graph_break" and defined_in(function).endswith(
         ("._dynamo.decorators", ".public.decorators")
@@ -215,6 +221,8 @@ def _of_python(function: FunctionType) -> Treatment:
         return Treatment.ASKED
     if function.__name__ in _COMPILING and defined_in(function).startswith("torch."):
         return Treatment.COMPILING  # defined in a module of torch that may not be loaded
+    if excludes(function):
+        return Treatment.SKIP
     if getattr(function, "_torchdynamo_disable", False):
         return Treatment.ENTER if is_setup_of_optimizer(function) else Treatment.SKIP
     if (

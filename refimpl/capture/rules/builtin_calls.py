@@ -11,6 +11,7 @@ import inspect
 import math
 import operator
 import sys
+import warnings
 from collections.abc import Callable
 from types import FunctionType, MethodDescriptorType, MethodType, ModuleType, UnionType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
@@ -24,13 +25,14 @@ from refimpl.capture.guards.sources import AttributeSource, FactsSource, KeptSou
 from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
 from refimpl.capture.rules.rule_table import Rule, RuleTable, wrong
+from refimpl.capture.state.side_effects import LaterCall
 from refimpl.capture.values import (
     ArrayValue,
     CellValue,
     ConstantValue,
+    DictValue,
     FunctionValue,
     InstanceValue,
-    DictValue,
     LocalFunctionValue,
     MethodValue,
     NativeMethodValue,
@@ -38,9 +40,9 @@ from refimpl.capture.values import (
     ObjectValue,
     PartialValue,
     SequenceValue,
+    SetValue,
     TensorValue,
     UnmadeClassValue,
-    SetValue,
     Value,
     polyfills,
 )
@@ -56,9 +58,9 @@ if TYPE_CHECKING:
 
 BUILTIN_RULES = RuleTable()
 _BINDABLE = (FunctionType, MethodDescriptorType, WrapperDescriptorType)
+_HELD = (TensorValue, SequenceValue, DictValue, SetValue)  # of the program, these are read from where they are held
 _LEGACY_TENSOR_TYPE = type(torch.FloatTensor)  # each instance stands for the tensors of one dtype and device
 
-_HELD = (TensorValue, SequenceValue, DictValue, SetValue)  # of the program, these are read from where they are held
 
 @BUILTIN_RULES.of(builtins.len)
 def _len(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -202,14 +204,14 @@ def _callable(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs
 
 @BUILTIN_RULES.of(builtins.id)
 def _id(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """The id of an object of the program, which a guard keeps alive."""
+    """The id of an object of the program. A tensor or a container may be freed before the next call: its guard compares ids."""
     value = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else None
-    if not isinstance(value, ObjectValue) or is_a(value.object, torch.Tensor):
-        raise GraphBreak("call_of_native_code", what="id")
     if isinstance(value, _HELD) and value.source is not None:
         address = id(domain.state.object_of(value))
         domain.state.guard(GuardKind.ADDRESS, value.source, address)
         return ConstantValue(address)
+    if not isinstance(value, ObjectValue) or is_a(value.object, torch.Tensor):
+        raise GraphBreak("call_of_native_code", what="id")
     if value.source is not None:
         domain.state.guard(GuardKind.ID, value.source, value.object)
     return ConstantValue(id(value.object))
@@ -312,7 +314,8 @@ def _hasattr(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs:
 def _setattr(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     name = domain.constant_of(args[1], "setattr")
     target = domain.state.realize(args[0])
-    is_object = isinstance(target, InstanceValue) and not issubclass(target.class_, torch.nn.Module)
+    is_object = isinstance(target, (InstanceValue, ObjectValue)) and target.is_object
+    is_object = is_object and not issubclass(target.class_of(), (torch.nn.Module, torch.Tensor))
     setter = domain.special(target, "__setattr__") if is_object else None
     if setter is not None:
         return domain.enter_polyfill(polyfills.called_for_nothing, [setter, *args[1:]])
@@ -352,7 +355,9 @@ def _module_getattr(domain: SymbolicDomain, frame: FrameState, args: list[Any], 
 @BUILTIN_RULES.of(object.__setattr__)
 def _object_setattr(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     made = domain.state.realize(args[0]) if len(args) == 3 and not kwargs else None
-    name = domain.constant_of(args[1], "__setattr__") if isinstance(made, InstanceValue) else None
+    if isinstance(made, ObjectValue) and is_a(made.object, torch.nn.Module):
+        unsupported("object.__setattr__", made)
+    name = domain.constant_of(args[1], "__setattr__") if isinstance(made, (InstanceValue, ObjectValue)) else None
     if made is None or type(name) is not str or made.set_plainly(domain, name, args[2]) is not None:
         raise GraphBreak("call_of_native_code", what="object.__setattr__")
     return ConstantValue(None)
@@ -376,6 +381,17 @@ def _super_arguments(domain: SymbolicDomain, frame: FrameState) -> tuple[Any, An
     if receiver is UNBOUND or class_ is UNBOUND:
         raise GraphBreak("op_raises_on_fake", what="super()", error="RuntimeError")
     return class_, receiver
+
+
+@BUILTIN_RULES.of(getattr(warnings, "_filters_mutated"))
+def _filters_mutated(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A change of the filters of warnings, as at both ends of `warnings.catch_warnings`: told once, after the filters are set."""
+    function = ObjectValue(getattr(warnings, "_filters_mutated"))
+    calls = domain.state.effects.later_calls
+    if not any(isinstance(call.function, ObjectValue) and call.function.object is function.object for call in calls):
+        at = domain.state.position()
+        domain.state.effects.call_later(LaterCall(function=function, args=(), kwargs={}, versions=(), at=at))
+    return ConstantValue(None)
 
 
 @BUILTIN_RULES.of(builtins.print, builtins.input)

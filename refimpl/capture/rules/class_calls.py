@@ -257,7 +257,7 @@ def _is_plain(class_: type, plain_new: Any = object.__new__) -> bool:
     return (
         (class_.__new__ is plain_new or _has_plain_new(class_))
         and finds_plainly(class_)
-        and (has_instance_dict(class_) or (class_.__base__ is object and "__slots__" in class_.__dict__))
+        and (has_instance_dict(class_) or all("__slots__" in base.__dict__ for base in class_.__mro__[:-1]))
         and not getattr(class_, "__abstractmethods__", None)
         and not hasattr(class_, "__del__")
         and not issubclass(class_, (torch.nn.Module, torch.Tensor))

@@ -80,8 +80,11 @@ ITERABLE_RULES[id(frozenset)] = _set_rule(frozenset)
 def _filled(domain: SymbolicDomain, made: DictValue, args: list[Any], kwargs: dict[str, Any], name: str) -> Value:
     if len(args) > 1:
         wrong(name)
+    given = domain.state.realize(args[0]) if args else None
+    if args and domain.is_mapping(given, made.class_):
+        return domain.enter_polyfill(polyfills.filled, [made, given, domain.named(kwargs)])
     for key, value in [
-        *(domain.pairs_of(args[0]) if args else []),
+        *(domain.pairs_of(given, made.class_) if args else []),
         *((ConstantValue(n), v) for n, v in kwargs.items()),
     ]:
         domain.put(made, key, value)
@@ -393,11 +396,14 @@ def _reduce(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: 
 _EATERS = frozenset(
     map(id, (list, tuple, dict, set, frozenset, deque, OrderedDict, builtins.sorted, min, max, torch.Size))
 )  # fmt: skip
+_TAKING_MAPPINGS = frozenset(map(id, (dict, OrderedDict)))
 
 
 def eaten(domain: SymbolicDomain, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Enter | None:
     """Calls such a builtin on an iterable whose iteration runs code; None for every other call."""
     if id(function.object) not in _EATERS or not args or not domain.runs_code(args[0]) or "key" in kwargs:
+        return None
+    if id(function.object) in _TAKING_MAPPINGS and domain.is_mapping(args[0], function.object):
         return None
     given = [function, args[0], SequenceValue(tuple, args[1:]), domain.named(kwargs)]
     return domain.enter_polyfill(polyfills.called_with_list, given)

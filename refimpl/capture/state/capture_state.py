@@ -88,6 +88,7 @@ from refimpl.capture.state.found_containers import (
     deque_of_program,
     dict_of_program,
     iterator_of_program,
+    modules_of_program,
     partial_of_program,
     set_of_program,
     slice_of_program,
@@ -103,7 +104,6 @@ from refimpl.capture.values import (
     ConstantValue,
     DictValue,
     FoundIteratorValue,
-    FrozenDictValue,
     GraphObjectValue,
     LazyValue,
     LocalFunctionValue,
@@ -111,13 +111,14 @@ from refimpl.capture.values import (
     MethodValue,
     NumberValue,
     ObjectValue,
+    OwnAttributesValue,
     RegionValue,
     SequenceValue,
     SubclassTensorValue,
     TensorValue,
     Value,
 )
-from refimpl.capture.values.classes import finds_plainly, is_a, is_named_tuple
+from refimpl.capture.values.classes import finds_plainly, is_a, is_named_tuple, own_attributes
 from refimpl.capture.values.hashing import CONSTANT_TYPES
 from refimpl.capture.values.program_object import InsideDictValue, InsideValue, sequence_base
 from refimpl.capture.values.subclass_tensor import is_known_subclass, ragged_part
@@ -133,6 +134,7 @@ from refimpl.trace.triton_kernels import is_kernel
 
 _ITERATORS = tuple(type(iter(found)) for found in ([], (), range(0)))
 STATIC = InputPolicy({})
+_EXCLUDED = "_torchdynamo_disable"  # the attribute by which `disable` marks a function
 _BY_IDENTITY = (
     Enum, FunctionType, type, ModuleType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType,
     GetSetDescriptorType,
@@ -147,9 +149,9 @@ class CaptureState(OperatorState):
         self.symbols: dict[Any, NumberValue] = {}  # input symbol -> the number
         self._floats: dict[Source, NumberValue] = {}  # the floats that are symbols
         self._symbolic_inputs: list[tuple[Any, Source]] = []
+        self._strictly_unbacked: list[tuple[Any, Source, int]] = []  # sizes that must not become numbers
         self.notes = NodeMeta()
         self.graph = SegmentGraph(self.notes)
-        self._strictly_unbacked: list[tuple[Any, Source, int]] = []  # sizes that must not become numbers
         self.guards = GuardList()
         self.is_whole = reads_data  # a graph break is an error
         self.reads_data = (
@@ -170,7 +172,6 @@ class CaptureState(OperatorState):
         self.effects = SideEffects()
         self.entered: dict[Any, None] = {}  # code of the inlined functions
         self._line = line
-        self._frozen_dicts: dict[tuple[ObjectValue, Source], FrozenDictValue] = {}
         self._insides: dict[ObjectValue, InsideDictValue | InsideValue] = {}
         self._known: dict[int, Value] = {}  # by id of the program's object; `_objects` keeps the objects alive
         self._objects: dict[Value, Any] = {}
@@ -227,7 +228,6 @@ class CaptureState(OperatorState):
         if not is_exporting():  # strict export traces the graph again with the same fakes
             self.faker.forget()
         self._known.clear()
-        self._frozen_dicts.clear()
         self._insides.clear()
         self._ragged.clear()
         self._objects.clear()
@@ -301,6 +301,15 @@ class CaptureState(OperatorState):
 
     def _function(self, found: FunctionType, source: Source) -> Value | None:
         """A function that another function made; None for one that is known by identity."""
+        if (
+            "<locals>" in found.__qualname__
+            and found.__dict__.get(_EXCLUDED) is True
+            and treatment(found) is Treatment.SKIP
+        ):
+            self.guard(GuardKind.TYPE, source, FunctionType)
+            self.guard(GuardKind.ID, AttributeSource(source, "__code__"), found.__code__)
+            self.guard(GuardKind.EQUALS, ItemSource(AttributeSource(source, "__dict__"), _EXCLUDED), True)
+            return LocalFunctionValue(found, source)
         if "<locals>" not in found.__qualname__ or found.__dict__ or treatment(found) is not Treatment.ENTER:
             return None
         if id(found) in marks.SUBSTITUTED or defined_in(found).partition(".")[0] == "torch":
@@ -381,6 +390,8 @@ class CaptureState(OperatorState):
                 if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
                     number = NumberValue(size, None, DimensionSource(source, "size", dim))
                     self.symbols.setdefault(size.node.expr, number)
+        for dim in getattr(found, STRICTLY_UNBACKED, ()):
+            self._strictly_unbacked.append((fake.shape[dim], source, dim))
         self._tensors[source] = None
         value = TensorValue(self.graph.input(source, fake, found), fake, source)
         self.by_fake[id(fake)] = value
@@ -390,8 +401,6 @@ class CaptureState(OperatorState):
         """Whether a fake tensor is captured like other tensors: where that is asked for, and within the fake's own mode, in
         which the graph will run. Symbolic sizes belong to another shape env.
         """
-        for dim in getattr(found, STRICTLY_UNBACKED, ()):
-            self._strictly_unbacked.append((fake.shape[dim], source, dim))
         return self._sizes.takes_fakes or (active_fake_mode() is found.fake_mode and not is_symbolic(found))
 
     def _subclass(self, found: torch.Tensor, fake: torch.Tensor, source: Source) -> Value:
@@ -525,6 +534,7 @@ class CaptureState(OperatorState):
                 first, *others = sources
                 self.guard(GuardKind.ALL_DISTINCT, first, tuple(others))
         self._guard_changed()
+        self._check_strictly_unbacked()
         for iterator in self.iterators:
             assert iterator.source is not None
             kind = GuardKind.LENGTH if iterator.is_exhausted else GuardKind.AT_LEAST
@@ -534,16 +544,6 @@ class CaptureState(OperatorState):
             first = self._symbolic_inputs[0][1]
             self.guard(GuardKind.SHAPES, first, ShapeFacts(self.shape_env, tuple(self._symbolic_inputs)))
 
-        self._check_strictly_unbacked()
-    def _guard_ragged(self) -> dict[Source, None]:
-        """Guards which jagged inputs have the same ragged dimension: those whose lengths are one tensor object.
-
-        Returns where these objects are, each once, without those that are inputs by themselves.
-        """
-        found: dict[Source, None] = {}
-        for key, sources in self._ragged.items():
-            known = self._known.get(key)
-            if isinstance(known, TensorValue) and known.source is not None:
     def _check_strictly_unbacked(self) -> None:
         """Raises ConstraintViolationError for a size that the program has specialized against `mark_unbacked(strict=True)`."""
         for size, source, dim in self._strictly_unbacked:
@@ -554,6 +554,15 @@ class CaptureState(OperatorState):
                     "  what to do: mark it without strict=True, or keep the program from comparing it with a number"
                 )
 
+    def _guard_ragged(self) -> dict[Source, None]:
+        """Guards which jagged inputs have the same ragged dimension: those whose lengths are one tensor object.
+
+        Returns where these objects are, each once, without those that are inputs by themselves.
+        """
+        found: dict[Source, None] = {}
+        for key, sources in self._ragged.items():
+            known = self._known.get(key)
+            if isinstance(known, TensorValue) and known.source is not None:
                 first, others = known.source, sources
             else:
                 first, *others = sources
@@ -623,14 +632,14 @@ class CaptureState(OperatorState):
         return InsideValue(base, items, value)
 
     def attributes_of(self, value: ObjectValue) -> DictValue:
-        """The `__dict__` of an object, at the entry. Its attributes may not be written from then on."""
+        """The `__dict__` of an object, with what the segment has written to it."""
         assert value.source is not None
         kind = AttributeSource if finds_plainly(type(value.object)) else PlainAttributeSource
         source, found = kind(value.source, "__dict__"), object.__getattribute__(value.object, "__dict__")
         if self.reaches(found):  # by a variable, say
             known = self.wrap(found, source)
             return known if isinstance(known, DictValue) else unsupported("a key of the dict", value)
-        made = self._known[id(found)] = self._frozen(value, source, found)
+        made = self._known[id(found)] = self._attributes_at_entry(value, source, found)
         self._objects[made] = found
         return made
 
@@ -638,18 +647,16 @@ class CaptureState(OperatorState):
         """Whether the segment has a value for the dict of an object's attributes."""
         return id(found) in self._known
 
-    def has_frozen(self, value: ObjectValue) -> bool:
-        """Whether `attributes_of` was called for the object."""
-        return any(key[0] is value for key in self._frozen_dicts)
+    def reaches_otherwise(self, value: ObjectValue) -> bool:
+        """Whether the segment has a value for the dict of an object's attributes that does not see what is written to them."""
+        known = self._known.get(id(own_attributes(value.object)))
+        return known is not None and not (isinstance(known, OwnAttributesValue) and known.owner is value)
 
-    def _frozen(self, value: ObjectValue, source: Source, found: dict[Any, Any]) -> DictValue:
-        known = self._frozen_dicts.get((value, source))
-        if known is None:
-            made = dict_of_program(self, found, source)
-            if not isinstance(made, DictValue):
-                unsupported("a key of the dict", value)
-            known = self._frozen_dicts[value, source] = FrozenDictValue(made.items, source)
-        return known
+    def _attributes_at_entry(self, value: ObjectValue, source: Source, found: dict[Any, Any]) -> DictValue:
+        made = dict_of_program(self, found, source, owner=value)
+        if not isinstance(made, DictValue):
+            unsupported("a key of the dict", value)
+        return OwnAttributesValue(made.items, value, source, lambda: self.effects.attributes_of(value))
 
     def _method(self, found: MethodType, source: Source) -> Value:
         function = self.wrap(found.__func__, AttributeSource(source, "__func__"))
@@ -783,7 +790,10 @@ _BUILDERS_BY_CLASS: dict[type, Callable[[CaptureState, Any, Source], Value | Non
     **dict.fromkeys(CONSTANT_TYPES, CaptureState._constant),
     float: CaptureState._float,
     **dict.fromkeys((tuple, list, torch.Size), CaptureState._sequence),
-    **dict.fromkeys((dict, OrderedDict, defaultdict), dict_of_program),
+    **dict.fromkeys((OrderedDict, defaultdict), dict_of_program),
+    dict: lambda state, found, source: (
+        modules_of_program(state, found, source) or dict_of_program(state, found, source)
+    ),
     **dict.fromkeys((set, frozenset), set_of_program),
     **dict.fromkeys(_ITERATORS, iterator_of_program),
     np.ndarray: CaptureState._array,

@@ -8,6 +8,7 @@ by identity is among the keys, each key has a guard of its own, at its place in 
 from __future__ import annotations
 
 import functools
+import sys
 from collections import OrderedDict, defaultdict, deque
 from typing import Any
 
@@ -31,6 +32,7 @@ from refimpl.capture.values import (
     DequeValue,
     DictValue,
     FoundIteratorValue,
+    ModulesValue,
     NumberValue,
     ObjectValue,
     PartialValue,
@@ -49,10 +51,13 @@ _MOST_KEYS = 10_000  # keys of a dict that are guarded each at its place
 _TENSOR_KEYS = (torch.Tensor, torch.nn.Parameter)  # found by identity, though their `==` gives a tensor
 
 
-def dict_of_program(state: Any, found: Any, source: Source) -> Value:
-    """The value of a dict of the program, with guards on its keys. A dict whose keys no guard can hold is known by its type."""
+def dict_of_program(state: Any, found: Any, source: Source, *, owner: Value | None = None) -> Value:
+    """The value of a dict of the program, with guards on its keys. A dict whose keys no guard can hold is known by its type.
+
+    owner: the object of which these are the attributes at the entry.
+    """
     state.guard(GuardKind.TYPE, source, type(found))
-    if state.effects.wrote_attributes_in(found):
+    if state.effects.wrote_attributes_in(found, by_others_than=owner):
         raise GraphBreak("unsupported_operation", what="a use", kind="dict of an object that has changed")
     if not _is_consistent(found):
         return ObjectValue(found, source)
@@ -68,6 +73,21 @@ def dict_of_program(state: Any, found: Any, source: Source) -> Value:
         factory = state.wrap(found.default_factory, AttributeSource(source, "default_factory"))
         return DefaultDictValue(items, factory, source)
     return DictValue(items, source, type(found))
+
+
+def modules_of_program(state: Any, found: Any, source: Source) -> Value | None:
+    """The value of `sys.modules`; None for any other dict."""
+    if found is not sys.modules:
+        return None
+    state.guard(GuardKind.TYPE, source, dict)
+
+    def read_all() -> dict[Any, tuple[Value, Value]]:
+        made = dict_of_program(state, found, source)
+        if not isinstance(made, DictValue):
+            raise GraphBreak("unsupported_operation", what="a use", kind="sys.modules")
+        return made.items
+
+    return ModulesValue(source, read_all)
 
 
 def _items_by_place(state: Any, found: dict[Any, Any], source: Source) -> dict[Any, tuple[Value, Value]] | None:

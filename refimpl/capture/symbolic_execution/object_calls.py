@@ -15,6 +15,7 @@ from types import (
     BuiltinFunctionType,
     FunctionType,
     GetSetDescriptorType,
+    MemberDescriptorType,
     MethodDescriptorType,
     MethodWrapperType,
     WrapperDescriptorType,
@@ -35,7 +36,14 @@ from refimpl._torch import (
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.config import config
 from refimpl.capture.guards.guard_list import GuardKind
-from refimpl.capture.guards.sources import AttributeSource, ItemSource, KeptSource, ReferentSource, class_source
+from refimpl.capture.guards.sources import (
+    AttributeSource,
+    FactsSource,
+    ItemSource,
+    KeptSource,
+    ReferentSource,
+    class_source,
+)
 from refimpl.capture.higher_order.autograd_functions import AUTOGRAD_RULES
 from refimpl.capture.higher_order.checkpoints import CHECKPOINT_RULES
 from refimpl.capture.higher_order.compile_regions import REGION_RULES
@@ -113,8 +121,9 @@ _MAY_BE_OVERRIDDEN = (
     FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, OpOverload, OpOverloadPacket,
 )  # fmt: skip
 _INLINED = "_torchdynamo_inline"  # the Python function that TorchScript compiled
-_ACCESSES = (GetSetDescriptorType, property)
+_ACCESSES = (GetSetDescriptorType, MemberDescriptorType, property)
 _ANSWERED = (Treatment.NODE, Treatment.STATE, Treatment.FOLD, Treatment.COMPILING)
+_OWNERS = (list, tuple, dict, set, frozenset, str)
 _MODULE_CALL = torch.nn.Module.__call__
 _UNKNOWN: Any = object()
 _UNBOUND = (torch.Tensor.register_hook, torch.Tensor.retain_grad)
@@ -279,8 +288,15 @@ def _mark_static(domain: SymbolicDomain, args: list[Any], kwargs: dict[str, Any]
 
 
 def _access(domain: SymbolicDomain, target: Any, args: list[Any]) -> Any:
-    """`torch.Tensor.shape.__get__(x)`, and `__set__`: reads or assigns the attribute."""
+    """`torch.Tensor.shape.__get__(x)`, and `__set__`: reads or assigns the attribute. Of other accesses those of `type`, as
+    `type.__dict__["__mro__"].__get__(class_)`, which ask no metaclass.
+    """
     owner = target.__self__
+    receiver = domain.state.realize(args[0]) if len(args) == 1 else None
+    if isinstance(receiver, ObjectValue) and receiver.is_class and target.__name__ == "__get__":
+        if getattr(owner, "__objclass__", None) is type:
+            way = KeptSource(receiver.object, "class") if receiver.source is None else receiver.source
+            return domain.state.wrap(target(receiver.object), FactsSource(way, target))
     found = ((name, member) for base in torch.Tensor.__mro__ for name, member in base.__dict__.items())
     name = next((name for name, member in found if member is owner), None)
     if name is None or not args or not isinstance(domain.state.realize(args[0]), TensorValue):
@@ -343,9 +359,23 @@ def _call_native(
     is_method = is_a(target, (MethodDescriptorType, WrapperDescriptorType))
     if is_method and args and _has_rules(domain, target, args[0]):
         return domain.call(frame, NativeMethodValue(domain.state.realize(args[0]), target.__name__), args[1:], kwargs)
+    if is_a(target, BuiltinFunctionType) and type(target.__self__) in _OWNERS:
+        return _call_bound(domain, frame, function, args, kwargs)
     if not is_a(target, (BuiltinFunctionType, FunctionType, MethodDescriptorType)):
         return _call_special_with(domain, function, args, kwargs)
     raise GraphBreak("call_of_native_code", what=getattr(target, "__qualname__", str(target)))
+
+
+def _call_bound(
+    domain: SymbolicDomain, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    """A call of a method that the program has bound to a container before: `iskeyword` is `frozenset(kwlist).__contains__`."""
+    target: Any = function.object
+    way = KeptSource(target, target.__name__) if function.source is None else function.source
+    owner = domain.state.wrap(target.__self__, AttributeSource(way, "__self__"))
+    if target.__name__ == "__contains__" and len(args) == 1 and not kwargs:
+        return domain.contains(args[0], owner, False)
+    return domain.call(frame, NativeMethodValue(owner, target.__name__), args, kwargs)
 
 
 def _is_answered(target: Any) -> bool:

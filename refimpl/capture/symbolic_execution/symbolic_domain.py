@@ -64,6 +64,7 @@ from refimpl.capture.values.equality import compare_containers, same_or_equal
 from refimpl.capture.values.error import make_error
 from refimpl.capture.values.hashing import CONSTANT_TYPES, Fields, Member, has_own_key
 from refimpl.capture.values.object_operators import binary_of_objects, compare_objects
+from refimpl.capture.values.program_object import ProgramObject, is_mapping, items_of_mapping
 from refimpl.capture.values.set import as_set, binary_of_sets, compare_sets, make_set, set_of
 from refimpl.capture.values.subclass_tensor import overriding_method
 from refimpl.capture.values.super import super_value
@@ -355,9 +356,15 @@ class SymbolicDomain(Domain):
         """Whether iterating over the value may run code of the user's, or resume a generator."""
         return self.state.realize(value).runs_code(self)
 
-    def pairs_of(self, value: Any) -> list[tuple[Value, Value]]:
-        """The pairs that `dict(value)` would hold."""
-        return self.state.realize(value).pairs(self)
+    def is_mapping(self, value: Any, taker: type = dict) -> bool:
+        """Whether `taker(value)`, for a class of dicts, asks the object for its keys and items, which runs code of the user's."""
+        return is_mapping(self, self.state.realize(value), taker)
+
+    def pairs_of(self, value: Any, taker: type = dict) -> list[tuple[Value, Value]]:
+        """The pairs that `taker(value)`, for a class of dicts, would hold."""
+        value = self.state.realize(value)
+        inside = items_of_mapping(self, value, taker)
+        return (value if inside is None else inside).pairs(self)
 
     def get_iter(self, value: Any) -> Any:
         return self.state.realize(value).iterate(self)
@@ -432,6 +439,10 @@ class SymbolicDomain(Domain):
                 container.put(self, *items)
             case (("update_dict" | "merge"), DictValue()):
                 other = self.state.realize(items[0])
+                if isinstance(other, ProgramObject):
+                    other = items_of_mapping(self, other, dict) or other
+                if self.is_mapping(other):
+                    return self.enter_polyfill(polyfills.merged, [container, other, ConstantValue(how == "merge")])
                 if not isinstance(other, DictValue) or (how == "merge" and container.items.keys() & other.items.keys()):
                     unsupported(how, other)
                 for key, value in other.items.values():

@@ -14,7 +14,7 @@ from refimpl.capture.values.function import (
 )
 from refimpl.capture.values.generator import GeneratorValue, NativeIteratorValue
 from refimpl.capture.values.graph_object import GraphObjectValue
-from refimpl.capture.values.instance import AttributesValue, InstanceValue
+from refimpl.capture.values.instance import AttributesValue, InstanceValue, OwnAttributesValue
 from refimpl.capture.values.iterator import CombinedIteratorValue, FoundIteratorValue, IteratorValue, ReversedValue
 from refimpl.capture.values.mapping import (
     DefaultDictValue,
@@ -22,6 +22,7 @@ from refimpl.capture.values.mapping import (
     DictViewValue,
     FrozenDictValue,
     MappingProxyValue,
+    ModulesValue,
 )
 from refimpl.capture.values.object import FunctionObjectValue, ObjectValue
 from refimpl.capture.values.region import RegionValue
@@ -56,11 +57,13 @@ __all__ = [
     "LocalFunctionValue",
     "MappingProxyValue",
     "MethodValue",
+    "ModulesValue",
     "NativeIteratorValue",
     "NativeMethodValue",
     "NestedIntValue",
     "NumberValue",
     "ObjectValue",
+    "OwnAttributesValue",
     "PartialValue",
     "RegionValue",
     "ReversedValue",

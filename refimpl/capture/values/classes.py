@@ -22,6 +22,7 @@ _BUILTINS = (
 )  # fmt: skip
 
 
+_GET_OF_PROPERTY = property.__dict__["__get__"]
 _OF_FLAGS = ("__or__", "__and__", "__xor__", "_missing_")
 _TRUTHS_OF_FLAGS = (Flag.__dict__["__bool__"], int.__dict__["__bool__"])
 _MAKERS: WeakKeyDictionary[type, Callable[[], type]] = WeakKeyDictionary()
@@ -91,6 +92,11 @@ def _ends_itself_with_code(object_: Any) -> bool:
         return True
     references = [seen for seen in weakref.getweakrefs(object_) if type(seen) is weakref.ref]
     return any(is_a(seen.__callback__, weakref.finalize) for seen in references)
+
+
+def is_read_property(found: Any) -> bool:
+    """Whether this is a property, also of a subclass that reads as one, with something to call."""
+    return is_a(found, property) and in_mro(type(found), "__get__") is _GET_OF_PROPERTY and found.fget is not None
 
 
 def is_plain_class(object_: Any) -> bool:

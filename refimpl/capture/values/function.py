@@ -95,7 +95,7 @@ class FunctionValue(Value):
             case "__doc__":
                 first = self.code.co_consts[0] if self.code.co_consts else None
                 return ConstantValue(first if type(first) is str else None)
-            case _ if not _is_special(name):
+            case _ if not hasattr(FunctionType, name):
                 raising(AttributeError)
             case _:
                 unsupported(f"attribute {name}", self)
@@ -119,7 +119,7 @@ class FunctionValue(Value):
         return name in self.attributes or hasattr(FunctionType, name)
 
     def store_attr(self, domain: SymbolicDomain, name: str, attribute: Any) -> None:
-        if name not in ("__name__", "__doc__") and _is_special(name):
+        if name not in ("__name__", "__doc__") and hasattr(FunctionType, name):
             super().store_attr(domain, name, attribute)
         self.attributes[name] = attribute
 
@@ -165,7 +165,8 @@ class LocalFunctionValue(FunctionValue):
     """A function of the program that another function made, as each call of it does again.
 
     Guards compare its code, not the object: the next call brings another function with the same code. Its defaults and its
-    closure are read from it. Where the object itself matters, as in comparisons, it gets a guard too.
+    closure are read from it, and so are attributes of its own, which only one that is excluded from capture may have. Where the
+    object itself matters, as in comparisons, it gets a guard too.
     """
 
     __slots__ = ("object",)
@@ -182,9 +183,29 @@ class LocalFunctionValue(FunctionValue):
 
     def load_attr(self, domain: SymbolicDomain, name: str) -> Value:
         assert self.source is not None
+        written = domain.state.effects.attribute(self, name)
+        if written is not None:
+            return written
         if name in _OF_FUNCTIONS:
             return domain.state.wrap(getattr(self.object, name), AttributeSource(self.source, name))
+        if name in self.object.__dict__:
+            return domain.state.wrap(self.object.__dict__[name], AttributeSource(self.source, name))
+        if self.object.__dict__ and not hasattr(FunctionType, name):
+            domain.state.guard(GuardKind.WITHOUT, self.source, name)
         return super().load_attr(domain, name)
+
+    def has_attribute(self, domain: SymbolicDomain, name: str) -> bool:
+        if domain.state.effects.attribute(self, name) is not None:
+            return True
+        if name not in self.object.__dict__ and self.object.__dict__ and not hasattr(FunctionType, name):
+            assert self.source is not None
+            domain.state.guard(GuardKind.WITHOUT, self.source, name)
+        return name in self.object.__dict__ or super().has_attribute(domain, name)
+
+    def guard_attribute(self, domain: SymbolicDomain, name: str) -> None:
+        if name in self.object.__dict__:
+            assert self.source is not None
+            domain.state.guard(GuardKind.HAS, self.source, name)
 
     def text(self, domain: SymbolicDomain, kind: str) -> ConstantValue:
         return ConstantValue(TEXTS[kind](domain.state.real_of(self)))
@@ -195,7 +216,9 @@ class LocalFunctionValue(FunctionValue):
         )
 
     def store_attr(self, domain: SymbolicDomain, name: str, attribute: Any) -> None:
-        unsupported(f"an assignment to attribute {name}", self)
+        if hasattr(FunctionType, name):
+            unsupported(f"an assignment to attribute {name}", self)
+        domain.state.effects.set_attribute(self, name, attribute)
 
     def set_part(self, domain: SymbolicDomain, which: str, value: Any) -> None:
         unsupported(which, self)
@@ -317,11 +340,6 @@ class CellValue(Value):
         is_empty = self.content is UNBOUND
         cell = f"{name}.cell_contents"
         emitter.line(f"del {cell}" if is_empty else f"{cell} = {emitter.expression(self.content)}")
-
-
-def _is_special(name: str) -> bool:
-    """Whether Python itself may give the attribute a meaning."""
-    return name.startswith("__") and name.endswith("__")
 
 
 def _annotations(pairs: Any) -> dict[Any, Any]:

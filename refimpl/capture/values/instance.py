@@ -7,7 +7,10 @@ Differs: `torch.nn.Module.__init__`, `__setattr__` and `__getattr__` are built i
 from __future__ import annotations
 
 import functools
+import sys
+import threading
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +20,7 @@ from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, KeptSource, OwnAttributeSource, Source, class_source
 from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import MethodValue, NativeMethodValue
-from refimpl.capture.values.classes import MISSING, in_mro, is_a, writes
+from refimpl.capture.values.classes import MISSING, in_mro, is_a, is_read_property, own_attributes, writes
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.hashing import Fields, Member, frozen_fields, hashed_by_fields, is_compared_by_identity
 from refimpl.capture.values.mapping import DictValue, FrozenDictValue
@@ -25,7 +28,7 @@ from refimpl.capture.values.object import ObjectValue, is_data_descriptor
 from refimpl.capture.values.program_object import InsideValue, ProgramObject, is_native_method, sequence_base
 from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.tensor import TensorValue
-from refimpl.capture.values.value import Value, raising, unsupported
+from refimpl.capture.values.value import DELETED, Value, before_the_end, raising, unsupported
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -99,8 +102,9 @@ class InstanceValue(ProgramObject):
         if name == "__weakref__" and isinstance(found, GetSetDescriptorType):
             return ConstantValue(None)  # a segment makes no weak references
         way = AttributeSource(self.way_to_class(), name)
-        if isinstance(found, property) and isinstance(found.fget, FunctionType):
-            return domain.enter_function(domain.state.wrap(found.fget, AttributeSource(way, "fget")), [self], {})
+        if is_read_property(found):
+            getter = domain.state.wrap(found.fget, AttributeSource(way, "fget"))
+            return domain.call(None, getter, [self], {})  # pyright: ignore[reportArgumentType]
         if found is not MISSING and is_data_descriptor(found) and not isinstance(found, MemberDescriptorType):
             return self._through_descriptor(domain, "__get__", found, name, [domain.object(class_)])
         if name in self.attributes:
@@ -173,6 +177,8 @@ class InstanceValue(ProgramObject):
             return domain.enter_function(domain.state.wrap(found.fset, way), [self, attribute], {})
         if name in ("__dict__", "__class__"):
             unsupported(f"an assignment to attribute {name}", self)
+        if type(found) is property and found.fset is None:
+            raising(AttributeError, without_setter(class_, name))
         if found is not MISSING and writes(found) and not isinstance(found, MemberDescriptorType):
             return self._through_descriptor(domain, "__set__", found, name, [attribute])
         if not isinstance(found, MemberDescriptorType) and not has_instance_dict(class_):
@@ -343,6 +349,58 @@ class AttributesValue(FrozenDictValue):
         return emitter.named(self, f"{emitter.expression(self.owner)}.__dict__")
 
 
+class OwnAttributesValue(FrozenDictValue):
+    """The `__dict__` of an object of the program: `before`, as it was at the entry, with what the segment has written since.
+
+    Items can be set; every other change breaks the graph.
+    """
+
+    __slots__ = ("before", "owner", "written")
+
+    def __init__(
+        self,
+        before: dict[Any, tuple[Value, Value]],
+        owner: ObjectValue,
+        source: Source,
+        written: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        Value.__init__(self, source)  # `items` are made of the two others
+        self.before, self.owner, self.written = before, owner, written
+        self.class_, self.holder = dict, None
+        self.changed_at, self.removed = [], set()
+
+    @property
+    def items(self) -> dict[Any, tuple[Value, Value]]:
+        """The object's attributes, by name."""
+        written = self.written()
+        if not written:
+            return self.before
+        items = dict(self.before)
+        for name, value in written.items():
+            if value is DELETED:
+                items.pop(name, None)
+            elif not isinstance(in_mro(type(self.owner.object), name), MemberDescriptorType):  # a slot is elsewhere
+                items[name] = (ConstantValue(name), value)
+        return items
+
+    def put(self, domain: SymbolicDomain, key: Any, value: Value) -> None:
+        """Sets the attribute, past all descriptors and `__setattr__`. Overrides FrozenDictValue, which refuses changes."""
+        name, object_ = domain.state.realize(key), self.owner.object
+        if not isinstance(name, ConstantValue) or type(name.value) is not str:
+            unsupported("a change", self)
+        before = domain.state.effects.attribute(self.owner, name.value)
+        if before is DELETED or isinstance(object_, (_MODULE, threading.local)):
+            unsupported("a change", self)
+        found = in_mro(type(object_), name.value)
+        if found is not MISSING and is_data_descriptor(found):  # reading the attribute asks the class
+            unsupported("a change", self)
+        if before is None:
+            before_the_end(own_attributes(object_).get(name.value))
+        if name.value not in self.items:
+            self.changed_at.append(domain.state.position())
+        domain.state.effects.set_attribute(self.owner, name.value, value)
+
+
 def is_plain_module(class_: type, plain_new: Any = object.__new__) -> bool:
     """Whether a class of modules has this constructor, and the attribute access of `torch.nn.Module`."""
     return (
@@ -354,6 +412,13 @@ def is_plain_module(class_: type, plain_new: Any = object.__new__) -> bool:
         and in_mro(class_, "__getattr__") is _MODULE.__dict__["__getattr__"]
         and not hasattr(class_, "__del__")
     )
+
+
+def without_setter(class_: type, name: str) -> str:
+    """What Python says of an assignment to a property without a setter."""
+    if sys.version_info < (3, 11):
+        return f"can't set attribute {name!r}"
+    return f"property {name!r} of {class_.__qualname__!r} object has no setter"
 
 
 def has_instance_dict(class_: type) -> bool:

@@ -5,6 +5,7 @@ Counterpart: torch/_dynamo/variables/iter.py, lists.py ListIteratorVariable
 
 from __future__ import annotations
 
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Any
 
 from refimpl.capture.guards.sources import Source
@@ -17,6 +18,9 @@ from refimpl.capture.values.value import Value, unsupported
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
+
+
+_WITH_ITERATORS = (list, tuple, deque, dict, OrderedDict, set, frozenset)  # each has a class of iterators of its own
 
 
 class AnyIteratorValue(Value):
@@ -65,6 +69,12 @@ class IteratorValue(AnyIteratorValue):
         self.changes = 0  # how often keys had been added or removed by then
         self.is_exhausted = False
 
+    def class_of(self) -> type:
+        if isinstance(self.over, ConstantValue):
+            return type(iter(self.over.value))
+        class_ = getattr(self.over, "class_", None)
+        return type(iter(class_())) if class_ in _WITH_ITERATORS else super().class_of()
+
     def elements(self, domain: SymbolicDomain) -> list[Value]:
         return _rest(domain, self)
 
@@ -101,6 +111,9 @@ class FoundIteratorValue(IteratorValue):
         self.of = of  # the list, if it is one
         self.source = source
 
+    def class_of(self) -> type:
+        return unsupported("type()", self) if self.of is None else type(iter([]))
+
 
 class ReversedValue(IteratorValue):
     """`reversed(list)`. The list must not change until it is exhausted."""
@@ -111,6 +124,9 @@ class ReversedValue(IteratorValue):
         items = of.items[::-1]
         super().__init__(SequenceValue(list, items), items)
         self.of = of
+
+    def class_of(self) -> type:
+        return type(reversed([]))
 
     def rebuilt(self, emitter: Any) -> str:
         if self.is_exhausted:

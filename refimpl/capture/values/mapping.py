@@ -12,10 +12,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from refimpl.capture.breaks import GraphBreak
-from refimpl.capture.guards.sources import Source
+from refimpl.capture.guards.guard_list import GuardKind
+from refimpl.capture.guards.sources import ItemSource, Source
 from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import NativeMethodValue
-from refimpl.capture.values.classes import in_mro
+from refimpl.capture.values.classes import MISSING, in_mro
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.sequence import (
     CHANGING_METHODS,
@@ -89,8 +90,10 @@ class DictValue(Value):
 
     def binary(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         match sign, left, right:
+            case "|=", DictValue(), _ if domain.is_mapping(right, left.builtin_class()):
+                return domain.enter_polyfill(polyfills.filled, [left, right, domain.named({})])
             case "|=", DictValue(), _:
-                left.update(domain, domain.pairs_of(right))
+                left.update(domain, domain.pairs_of(right, left.builtin_class()))
                 return left
             case "|", DictValue(), DictValue() if left.class_ is right.class_:
                 made = left.copy()
@@ -302,6 +305,61 @@ class MappingProxyValue(FrozenDictValue):
         self.found = items
 
 
+class ModulesValue(DictValue):
+    """`sys.modules`, which every import changes: a name that is asked for has a guard of its own.
+
+    read_all: gives the items, with guards on all names.
+    """
+
+    __slots__ = ("read", "read_all")
+
+    def __init__(self, source: Source, read_all: Callable[[], dict[Any, tuple[Value, Value]]]) -> None:
+        self.read: dict[Any, tuple[Value, Value]] | None = None
+        self.read_all = read_all
+        Value.__init__(self, source)
+        self.class_, self.holder = dict, None
+        self.changed_at, self.removed = [], set()
+
+    @property
+    def items(self) -> dict[Any, tuple[Value, Value]]:
+        if self.read is None:
+            self.read = self.read_all()
+        return self.read
+
+    def _one(self, domain: SymbolicDomain, key: Any) -> Any:
+        """The module of a name, None if there is none; with a guard. MISSING for another key, and once all are read."""
+        name = domain.state.realize(key)
+        if self.read is not None or not isinstance(name, ConstantValue) or type(name.value) is not str:
+            return MISSING
+        assert self.source is not None
+        modules = domain.state.object_of(self)
+        if name.value not in modules:
+            domain.state.guard(GuardKind.LACKS, self.source, name.value)
+            return None
+        return domain.state.wrap(modules[name.value], ItemSource(self.source, name.value))
+
+    def contains(self, domain: SymbolicDomain, item: Value, inverted: bool) -> Value:
+        found = self._one(domain, item)
+        if found is MISSING:
+            return super().contains(domain, item, inverted)
+        return ConstantValue((found is not None) is not inverted)
+
+    def get_item(self, domain: SymbolicDomain, key: Value) -> Any:
+        found = self._one(domain, key)
+        if found is MISSING:
+            return super().get_item(domain, key)
+        return self.missing(domain, key) if found is None else found
+
+    def call_method(
+        self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        found = self._one(domain, args[0]) if name == "get" and 1 <= len(args) <= 2 and not kwargs else MISSING
+        if found is MISSING:
+            return super().call_method(domain, frame, name, args, kwargs)
+        default = args[1] if len(args) > 1 else ConstantValue(None)
+        return default if found is None else found
+
+
 class DictViewValue(Value):
     """`keys()`, `values()` or `items()` of a dict."""
 
@@ -479,9 +537,11 @@ def _set_default(domain: SymbolicDomain, receiver: DictValue, args: list[Any], k
 
 
 def _update(domain: SymbolicDomain, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if args and domain.is_mapping(args[0], receiver.builtin_class()):
+        return domain.enter_polyfill(polyfills.updated_from, [receiver, args[0], domain.named(kwargs)])
     if args and domain.runs_code(args[0]):
         return domain.enter_polyfill(polyfills.updated, [receiver, args[0], domain.named(kwargs)])
-    pairs = domain.pairs_of(args[0]) if args else []
+    pairs = domain.pairs_of(args[0], receiver.builtin_class()) if args else []
     receiver.update(domain, [*pairs, *((ConstantValue(name), value) for name, value in kwargs.items())])
     return nothing()
 

@@ -53,6 +53,7 @@ from refimpl.capture.values.classes import (
     is_a,
     is_enumeration,
     is_plain_class,
+    is_read_property,
     own_attributes,
     writes,
 )
@@ -62,7 +63,7 @@ from refimpl.capture.values.hashing import Member, frozen_fields, has_own_key, i
 from refimpl.capture.values.mapping import DictValue
 from refimpl.capture.values.program_object import ProgramObject, dict_base, is_native_method, sequence_base
 from refimpl.capture.values.region import region_of_object
-from refimpl.capture.values.sequence import SequenceValue
+from refimpl.capture.values.sequence import FIELD, SequenceValue
 from refimpl.capture.values.tensor import TensorValue
 from refimpl.capture.values.value import DELETED, TEXTS, UserRaise, Value, before_the_end, raising, unsupported
 
@@ -81,6 +82,7 @@ _GIVEN_AS_THEY_ARE = (
     WrapperDescriptorType,
     MethodDescriptorType,
 )  # descriptors that a class returns unbound
+_GIVEN_OF_CLASSES = (property, MemberDescriptorType, GetSetDescriptorType, FIELD)  # those whose subclasses may not
 _IN_C = (
     BuiltinFunctionType,
     MethodDescriptorType,
@@ -181,10 +183,10 @@ class ObjectValue(ProgramObject):
                 return (
                     _typing_of(operator.or_, left.object, None) if domain.is_none(right) else unsupported("`|`", left)
                 )
-        return super().binary(domain, sign, left, right)
-
         if sign == "|" and domain.is_none(left) and isinstance(right, ObjectValue) and _is_annotation(right.object):
             return _typing_of(operator.or_, None, right.object)
+        return super().binary(domain, sign, left, right)
+
     def compare(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         if not self.is_object and sign in ("==", "!=") and isinstance(left, ObjectValue):
             is_plain = type(left.object).__eq__ in _PLAIN_EQUALITY
@@ -224,24 +226,29 @@ class ObjectValue(ProgramObject):
             return self._of_namespace(domain, names_of(object_, name), source, name)
         if is_a(object_, type):
             return self.attribute_of_class(domain, source, name)
-        if name == "__dict__" and self.source is not None and not domain.state.effects.has_attributes(self):
-            if has_own_attributes(object_) and not is_a(object_, (FunctionType, torch.Tensor)):
+        if name == "__dict__" and self.source is not None and has_own_attributes(object_):
+            if not is_a(object_, (FunctionType, torch.Tensor)):
                 return domain.state.attributes_of(self)
         if is_a(object_, torch.Tensor) or name == "__dict__":
             unsupported(f"attribute {name}", self)
         if is_a(object_, FunctionType) and name == "__get__":
             return NativeMethodValue(self, name)
+        if is_a(object_, FunctionType) and (written := domain.state.effects.attribute(self, name)) is not None:
+            return written
         if is_a(object_, FunctionType):
             return self._of_namespace(domain, vars(object_), source, name)
         if is_a(object_, _IN_C) and name in _NAMES_IN_C and type(getattr(object_, name, None)) is str:
             return ConstantValue(getattr(object_, name))  # it is known by identity
-        if is_a(object_, (GetSetDescriptorType, property)) and name in ("__get__", "__set__"):
+        if is_a(object_, (GetSetDescriptorType, MemberDescriptorType, property)) and name in ("__get__", "__set__"):
             return ObjectValue(getattr(object_, name))
         if is_a(object_, OpOverloadPacket):
             getattr(object_, name, None)  # overloads exist only after they have been read
         return self._of_instance(domain, object_, source, name)
 
     def _of_namespace(self, domain: SymbolicDomain, names: dict[str, Any], source: Source, name: str) -> Value:
+        written = domain.state.effects.global_(names, name)
+        if written is not None:
+            return written
         if name not in names:
             is_function = is_a(self.object, FunctionType)
             if name in _OF_FUNCTIONS if is_function else self.object is _VF and hasattr(_VF, name):
@@ -280,7 +287,8 @@ class ObjectValue(ProgramObject):
             return domain.state.wrap(found, AttributeSource(source, name))
         if found is MISSING and not hasattr(type(class_), "__getattr__"):
             self._raise_missing(domain, source, name)
-        if found is MISSING or (hasattr(type(found), "__get__") and not is_a(found, _GIVEN_AS_THEY_ARE)):
+        is_given = is_a(found, _GIVEN_AS_THEY_ARE) or type(found) in _GIVEN_OF_CLASSES
+        if found is MISSING or (hasattr(type(found), "__get__") and not is_given):
             unsupported(f"attribute {name}", self)
         return domain.state.wrap(found, AttributeSource(source, name))
 
@@ -306,9 +314,12 @@ class ObjectValue(ProgramObject):
     def _of_instance(self, domain: SymbolicDomain, object_: Any, source: Source, name: str) -> Any:
         class_ = type(object_)
         if not finds_plainly(class_):
-            if in_mro(class_, "__getattr__") is not MISSING:  # Python calls it if `__getattribute__` raises
-                unsupported(f"attribute {name}", self)
-            return self.call_special(domain, "__getattribute__", [ConstantValue(name)])
+            reader, getter = self.special(domain, "__getattribute__"), in_mro(class_, "__getattr__")
+            if getter is MISSING or reader is None:
+                return self.call_special(domain, "__getattribute__", [ConstantValue(name)])
+            otherwise = self.special(domain, "__getattr__") or unsupported(f"attribute {name}", self)
+            given = [reader.function, otherwise.function, self, ConstantValue(name)]
+            return domain.enter_polyfill(polyfills.attribute_by_two, given)
         found = self._of_instance_plainly(domain, object_, source, name)
         if found is not MISSING:
             return found
@@ -376,9 +387,11 @@ class ObjectValue(ProgramObject):
         return MISSING
 
     def _through_descriptor(self, domain: SymbolicDomain, found: Any, source: Source, name: str) -> Any:
-        if is_a(found, property) and isinstance(found.fget, FunctionType):
+        if is_read_property(found):
             way = AttributeSource(AttributeSource(class_source(self.object), name), "fget")
-            return domain.enter_function(domain.state.wrap(found.fget, way), [self], {})
+            return domain.call(None, domain.state.wrap(found.fget, way), [self], {})  # pyright: ignore[reportArgumentType]
+        if is_a(found, FIELD) and self._is_sequence:  # of a named tuple with special methods of its own
+            return self.inside_of(domain).elements(domain)[found.__reduce__()[1][0]]
         if is_a(found, (MemberDescriptorType, GetSetDescriptorType)):
             try:
                 content = object.__getattribute__(self.object, name)
@@ -444,7 +457,7 @@ class ObjectValue(ProgramObject):
         if self.source is None:
             unsupported("hasattr()", self)
         written = domain.state.effects.attribute(self, name)
-        if written is not None and written is not DELETED:
+        if (written is not None and written is not DELETED) or self._is_written_global(domain, name):
             return True
         object_ = self.object
         if type(object_).__getattribute__ not in _PLAIN_GETTERS:
@@ -474,8 +487,13 @@ class ObjectValue(ProgramObject):
         return False
 
     def guard_attribute(self, domain: SymbolicDomain, name: str) -> None:
-        if self.source is not None and domain.state.effects.attribute(self, name) is None:
+        is_written = domain.state.effects.attribute(self, name) is not None or self._is_written_global(domain, name)
+        if self.source is not None and not is_written:
             domain.state.guard(GuardKind.HAS, self.source, name)
+
+    def _is_written_global(self, domain: SymbolicDomain, name: str) -> bool:
+        """Whether it is a module of which the segment has set this attribute."""
+        return is_a(self.object, ModuleType) and domain.state.effects.global_(vars(self.object), name) is not None
 
     def _class_has(self, domain: SymbolicDomain, name: str) -> bool:
         class_ = self.object
@@ -493,8 +511,32 @@ class ObjectValue(ProgramObject):
         return False
 
     def store_attr(self, domain: SymbolicDomain, name: str, attribute: Any) -> Any:
+        if is_a(self.object, ModuleType):
+            return self._set_in_namespace(domain, name, attribute)
+        if is_a(self.object, FunctionType) and self.source is not None and not hasattr(FunctionType, name):
+            return domain.state.effects.set_attribute(self, name, attribute)
+        if self.source is not None and type(type(self.object).__setattr__) is FunctionType and self.is_object:
+            if not is_a(self.object, (torch.nn.Module, torch.Tensor)):
+                return self.call_special(domain, "__setattr__", [ConstantValue(name), attribute])
+        if not self._may_write(domain, name):
+            super().store_attr(domain, name, attribute)
+        return self.set_plainly(domain, name, attribute)
+
+    def _set_in_namespace(self, domain: SymbolicDomain, name: str, attribute: Any) -> None:
+        """`module.name = attribute`: the global variable of the module's functions."""
+        module = self.object
+        found = in_mro(type(module), name)
+        is_plain = type(module).__setattr__ is ModuleType.__setattr__ and type(vars(module)) is dict
+        if not is_plain or (found is not MISSING and writes(found)) or name in ("__dict__", "__class__"):
+            super().store_attr(domain, name, attribute)
+        if domain.state.effects.global_(vars(module), name) is None:
+            before_the_end(vars(module).get(name))
+        domain.state.effects.set_global(vars(module), name, attribute)
+
+    def set_plainly(self, domain: SymbolicDomain, name: str, attribute: Any) -> Any:
+        """`object.__setattr__(value, name, attribute)`, or for a module that of modules."""
         # An attribute that is set anew moves to the end of the object's dict.
-        if not self._may_write(domain, name) or domain.state.effects.attribute(self, name) is DELETED:
+        if not self._may_write_plainly(domain, name) or domain.state.effects.attribute(self, name) is DELETED:
             super().store_attr(domain, name, attribute)
         found = in_mro(type(self.object), name)
         if is_a(found, property) and isinstance(found.fset, FunctionType) and self.source is not None:
@@ -530,14 +572,17 @@ class ObjectValue(ProgramObject):
 
     def _may_write(self, domain: SymbolicDomain, name: str) -> bool:
         """Whether assigning to the attribute is plain `object.__setattr__` or that of a module, on an object of the program."""
+        setter = type(self.object).__setattr__
+        return any(setter is known for known in _PLAIN_SETTERS) and self._may_write_plainly(domain, name)
+
+    def _may_write_plainly(self, domain: SymbolicDomain, name: str) -> bool:
+        """Whether `object.__setattr__` can assign to the attribute, past a `__setattr__` of the class."""
         object_ = self.object
         if self.source is None or is_a(object_, (type, ModuleType, FunctionType, torch.Tensor)):
             return False
-        if domain.state.has_frozen(self) or domain.state.reaches(own_attributes(object_)):
+        if domain.state.reaches_otherwise(self) or not has_own_attributes(object_):
             return False
-        setter = type(object_).__setattr__
-        is_plain = any(setter is known for known in _PLAIN_SETTERS)
-        return is_plain and hasattr(object_, "__dict__") and name not in ("__dict__", "__class__")
+        return name not in ("__dict__", "__class__")
 
     def _may_write_of_module(self, domain: SymbolicDomain, module: torch.nn.Module, name: str, attribute: Any) -> bool:
         """Whether a module's attribute may be assigned: a plain value, or a tensor that is no parameter. Registering breaks the
@@ -687,6 +732,16 @@ class ObjectValue(ProgramObject):
 
     def inside_of(self, domain: SymbolicDomain) -> DictValue | SequenceValue:
         return domain.state.items_of(self)
+
+    def attribute_written(self, emitter: Any, attribute: str, new: str) -> str:
+        """Overrides Value: a descriptor or a `__setattr__` of the class has been interpreted, and does not run again."""
+        found, setter = in_mro(type(self.object), attribute), type(self.object).__setattr__
+        if found is not MISSING and writes(found):
+            getter = emitter.constant(object.__getattribute__)
+            return f"{getter}({emitter.expression(self)}, '__dict__')[{attribute!r}] = {new}"
+        if not any(setter is known for known in _PLAIN_SETTERS):
+            return f"{emitter.constant(object.__setattr__)}({emitter.expression(self)}, {attribute!r}, {new})"
+        return super().attribute_written(emitter, attribute, new)
 
     def rebuilt(self, emitter: Any) -> str:
         return emitter.constant(self.object)

@@ -52,6 +52,8 @@ def binary_of_objects(domain: SymbolicDomain, sign: str, left: Value, right: Val
     if plain_left is not left or plain_right is not right:
         _check_members(left, right)
         return domain.binary(sign, plain_left, plain_right)
+    if (sign == "+=" and isinstance(left, SequenceValue)) or (sign == "|=" and isinstance(left, DictValue)):
+        return left.binary(domain, sign, left, right)  # `list.__iadd__` and `dict.__ior__` take any iterable
     plain = sign.removesuffix("=")
     stem = _BINARY[plain]
     asked: list[Value] = []

@@ -86,6 +86,14 @@ def has(object_: Any, name: str) -> bool:
     return True
 
 
+def attribute_by_two(reader: Any, otherwise: Any, object_: Any, name: str) -> Any:
+    """`object_.name` where the class has both `__getattribute__` and `__getattr__`."""
+    try:
+        return reader(object_, name)
+    except AttributeError:
+        return otherwise(object_, name)
+
+
 def attribute_or(object_: Any, name: str, default: Any) -> Any:
     """`getattr(object, name, default)`."""
     try:
@@ -359,6 +367,27 @@ def added(target: Any, iterable: Any) -> None:
     """`target.update(iterable)` of a set."""
     for item in iterable:
         target.add(item)
+
+
+def merged(target: Any, mapping: Any, is_unique: bool) -> None:
+    """`target |= mapping` for a mapping that is no dict. is_unique: it is an error if the target has one of its keys."""
+    for key in mapping.keys():  # noqa: SIM118 - Python asks for the keys
+        if is_unique and key in target:
+            raise TypeError("got multiple values for a keyword argument")
+        target[key] = mapping[key]
+
+
+def filled(target: Any, mapping: Any, named: Any) -> Any:
+    """`target.update(mapping, **named)` for a mapping that is no dict, as an expression."""
+    for key in mapping.keys():  # noqa: SIM118 - likewise
+        target[key] = mapping[key]
+    target.update(named)
+    return target
+
+
+def updated_from(target: Any, mapping: Any, named: Any) -> None:
+    """`target.update(mapping, **named)` for a mapping that is no dict."""
+    filled(target, mapping, named)
 
 
 def updated(target: Any, pairs: Any, named: Any) -> None:

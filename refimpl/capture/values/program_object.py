@@ -423,6 +423,36 @@ def method_of_class(domain: SymbolicDomain, value: Value, name: str, *, is_first
     return method.function if method is not None else unsupported(name, value)
 
 
+def is_mapping(domain: SymbolicDomain, value: Any, taker: type) -> bool:
+    """Whether `dict(value)` and `d.update(value)` ask this object for its keys, and for the item of each.
+
+    Others are iterated over. A mapping whose class runs no code for that gives its items by `items_of_mapping`.
+    taker: the class of the dict that takes the items.
+    """
+    if not isinstance(value, ProgramObject) or items_of_mapping(domain, value, taker) is not None:
+        return False
+    if isinstance(in_mro(value.class_of(), "keys"), (FunctionType, MethodDescriptorType)):
+        return True
+    found = domain.has_attribute(value, "keys")
+    return unsupported("keys()", value) if found is None else found
+
+
+def items_of_mapping(domain: SymbolicDomain, value: Any, taker: type) -> DictValue | None:
+    """What `dict(value)` takes of an object whose class derives from dict, if no code of the class runs; None for others.
+
+    A dict copies another one as it is if its class iterates as dict does. Where one of the two is an OrderedDict, methods are
+    called.
+    """
+    if not isinstance(value, ProgramObject) or not value.has_inside:
+        return None
+    inside = value.inside_of(domain)
+    if not isinstance(inside, DictValue):
+        return None
+    is_copied = OrderedDict not in (inside.builtin_class(), taker)
+    asked = ("__iter__",) if is_copied else ("__iter__", "keys", "__getitem__")
+    return inside if all(value.has_native_inside(name) for name in asked) else None
+
+
 def dict_base(class_: type) -> type | None:
     """The builtin dict from which the class derives, if it does not also derive from another C class."""
     base = next((base for base in _BASES if issubclass(class_, base)), None)

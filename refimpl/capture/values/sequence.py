@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, KeptSource, Source
 from refimpl.capture.interpreter.concrete import BINARY
 from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import MethodValue, NativeMethodValue
-from refimpl.capture.values.classes import in_mro, is_named_tuple, is_struct_sequence
+from refimpl.capture.values.classes import MISSING, in_mro, is_named_tuple, is_struct_sequence, own_attributes
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.value import UserRaise, Value, advanced_by_steps, raising, unsupported
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 Method = Callable[[Any, Any, list[Any], dict[str, Any]], Any]
-_FIELD = type(vars(namedtuple("Pair", "first"))["first"])  # the class of a named tuple's fields
+FIELD = type(vars(namedtuple("Pair", "first"))["first"])  # the class of a named tuple's fields
 _MOST_ITEMS = 100_000
 
 
@@ -128,7 +129,7 @@ class SequenceValue(Value):
 
     def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         found = in_mro(self.class_, name)
-        if isinstance(found, _FIELD):
+        if isinstance(found, FIELD):
             return self.items[getattr(self.class_, "_fields").index(name)]
         if is_struct_sequence(self.class_) and name in self.class_.__match_args__:
             return self.items[self.class_.__match_args__.index(name)]
@@ -140,7 +141,29 @@ class SequenceValue(Value):
             return domain.enter_function(getter, [self], {})
         if isinstance(found, (classmethod, staticmethod)) or name == "_fields":
             return domain.object(self.class_).attribute_of_class(domain, way, name)
+        if found is MISSING and (own := self._own_attribute(domain, name)) is not None:
+            return own
         return attribute_of_container(domain, self, self.class_, name)
+
+    def _own_attribute(self, domain: SymbolicDomain, name: str) -> Any:
+        """An attribute in the `__dict__` of a named tuple of the program, whose class has no `__slots__`; else None."""
+        if self.source is None or not is_named_tuple(self.class_) or not self.class_.__dictoffset__:
+            return None
+        written = domain.state.effects.attribute(self, name)
+        if written is not None:
+            return written
+        own = own_attributes(domain.state.object_of(self))
+        if name in own:
+            return domain.state.wrap(own[name], AttributeSource(self.source, name))
+        domain.state.guard(GuardKind.WITHOUT, self.source, name)
+        return None
+
+    def store_attr(self, domain: SymbolicDomain, name: str, attribute: Any) -> Any:
+        class_ = self.class_
+        is_free = in_mro(class_, name) is MISSING and class_.__setattr__ is object.__setattr__
+        if self.source is None or not is_named_tuple(class_) or not class_.__dictoffset__ or not is_free:
+            super().store_attr(domain, name, attribute)
+        domain.state.effects.set_attribute(self, name, attribute)
 
     def has_attribute(self, domain: SymbolicDomain, name: str) -> bool | None:
         return has_attribute_of_container(self, self.class_, name)
@@ -267,6 +290,9 @@ class SequenceValue(Value):
     # ------------------------------------------------------------------------------------------ arguments of operators
 
     def as_fake(self, state: Any, what: str) -> Any:
+        items = [state.fake_of(item, what) for item in self.items]
+        if is_named_tuple(self.class_):
+            return tuple.__new__(self.class_, items)
         if self.class_ not in (tuple, list, torch.Size):
             return super().as_fake(state, what)
         has_symbols = self.class_ is torch.Size and any(isinstance(item, torch.SymInt) for item in items)
@@ -274,6 +300,8 @@ class SequenceValue(Value):
 
     def as_argument(self, state: Any) -> Any:
         items = [state.argument_of(item) for item in self.items]
+        if is_named_tuple(self.class_):
+            return tuple.__new__(self.class_, items)
         return tuple(items) if self.class_ is torch.Size else self.class_(items)
 
 
@@ -289,9 +317,6 @@ class DequeValue(SequenceValue):
 
     def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         return ConstantValue(self.maxlen) if name == "maxlen" else super().load_attr(domain, name)
-        items = [state.fake_of(item, what) for item in self.items]
-        if is_named_tuple(self.class_):
-            return tuple.__new__(self.class_, items)
 
     def call_method(
         self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
@@ -300,8 +325,6 @@ class DequeValue(SequenceValue):
         self.changes += name in _MOVING
         return result
 
-        if is_named_tuple(self.class_):
-            return tuple.__new__(self.class_, items)
     def extend(self, domain: SymbolicDomain, iterable: Any) -> None:
         more = domain.elements(iterable)
         super().extend(domain, SequenceValue(tuple, list(more)))

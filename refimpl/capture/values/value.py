@@ -243,6 +243,10 @@ class Value:
         """An expression that iterates over nothing, with an iterator of the same class."""
         return "()"
 
+    def attribute_written(self, emitter: Any, attribute: str, new: str) -> str:
+        """A line that assigns an attribute of the program's object as the segment did."""
+        return f"setattr({emitter.expression(self)}, {attribute!r}, {new})"
+
     def iterator_rebuilt(self, emitter: Any, iterator: Any) -> str:
         """An iterator over it that has taken as many steps as `iterator`."""
         name = emitter.named(iterator, f"iter({emitter.expression(self)})")
