@@ -18,6 +18,7 @@ from refimpl._torch import (
     function_modes_on,
     functions_may_be_overridden,
     is_any_autocast_enabled,
+    overrides_are_off,
 )
 
 
@@ -85,6 +86,7 @@ _READERS: tuple[Callable[[], Any], ...] = (
     function_modes_on,
     dispatch_modes_on,
     functions_may_be_overridden,
+    overrides_are_off,
     torch.get_num_threads,
     forward_mode_level,
 )

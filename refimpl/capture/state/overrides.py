@@ -47,6 +47,11 @@ class OverrideState:
         """Whether a mode answers calls now."""
         return bool(self.modes) and self.off is not Off.EVERYTHING
 
+    @property
+    def asks_classes(self) -> bool:
+        """Whether the class of an argument answers calls now."""
+        return self.off is Off.NOTHING
+
     def push(self, mode: Value, position: int) -> None:
         self.modes.append(mode)
         self._note(position)

@@ -247,6 +247,11 @@ def truth_by_length(function: Any, object_: Any) -> bool:
     return length_by(function, object_) != 0
 
 
+def unbound(tensor: Any) -> Any:
+    """`iter(tensor)`."""
+    return iter(tensor.unbind(0))
+
+
 def iterated_by(function: Any, object_: Any) -> Any:
     """`iter(object_)` by `__iter__`."""
     found = function(object_)

@@ -201,6 +201,11 @@ class SubclassTensorValue(TensorValue):
             )
         return super().call_method(domain, frame, name, args, kwargs)
 
+    def runs_code(self, domain: SymbolicDomain) -> bool:
+        """Overrides TensorValue: the class may answer `unbind`."""
+        is_asked = is_overriding(self.class_) and not (self.is_wrapper and runs_below(self.class_))
+        return super().runs_code(domain) or (is_asked and domain.state.overrides.asks_classes and self.fake.dim() > 0)
+
     # ------------------------------------------------------------------------------------------------- rebuilding
 
     def rebuilt(self, emitter: Any) -> str:

@@ -21,6 +21,7 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, Source
 from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
+from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import NativeMethodValue
 from refimpl.capture.values.constant import ConstantValue, NumberValue
 from refimpl.capture.values.hashing import CONSTANT_TYPES, Member
@@ -265,7 +266,13 @@ class TensorValue(Value):
             unsupported("iterating", self)
         return [self.get_item(domain, ConstantValue(index)) for index in range(int(self.fake.shape[0]))]
 
+    def runs_code(self, domain: SymbolicDomain) -> bool:
+        """Whether a mode answers `unbind`, which iterating calls."""
+        return domain.state.overrides.has_modes and self.fake.dim() > 0
+
     def iterate(self, domain: SymbolicDomain) -> Any:
+        if self.runs_code(domain):
+            return domain.enter_polyfill(polyfills.unbound, [self])
         return domain.iterator(self, self.elements(domain))
 
     # ---------------------------------------------------------------------------------------------------- methods

@@ -437,3 +437,48 @@ def assert_like(found: Any, expected: Any) -> None:
     for left, right in zip(pytree.tree_leaves(found), pytree.tree_leaves(expected), strict=True):
         assert type(left) is type(right)
         torch.testing.assert_close(left.as_subclass(Tensor), right.as_subclass(Tensor), rtol=0, atol=0)
+
+
+def unpacked(x: Any) -> Any:
+    first, *others = x
+    return first + 1, others
+
+
+@pytest.mark.parametrize(
+    "program", [list, unpacked, lambda x: [row * 2 for row in x], lambda x: [a + b for a, b in zip(x, x, strict=True)]]
+)
+@pytest.mark.parametrize("class_", [Plain, PlusOne, Tagged])
+def test_the_rows_of_a_tensor_are_of_its_class(program: Callable[[Any], Any], class_: Any) -> None:
+    """Iterating calls `unbind`, which `__torch_function__` answers."""
+    compiled = compile(program, backend="eager", fullgraph=True)
+    x = plain()
+    assert_like(compiled(x.clone().as_subclass(class_)), program(x.clone().as_subclass(class_)))
+
+
+class Zeros(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.add, Tensor.unbind):
+            return func(torch.zeros(2, 2), *args[1:], **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def test_what_switches_overrides_off_is_guarded() -> None:
+    """With all of them off, the mode does not answer either."""
+
+    def program(x: Any) -> Any:
+        return torch.add(x, 3)
+
+    compiled = compile(program, backend="eager", fullgraph=True)
+    x = torch.ones(2, 2).as_subclass(Plain)
+    with Zeros():
+        for switch in (contextlib.nullcontext, torch._C.DisableTorchFunctionSubclass, torch._C.DisableTorchFunction):
+            with switch():
+                expected, found = program(x), compiled(x)
+            assert_like(found, expected)
+
+
+def test_a_mode_answers_what_iterating_calls() -> None:
+    compiled = compile(unpacked, backend="eager", fullgraph=True)
+    with Zeros():
+        expected, found = unpacked(torch.ones(2, 2)), compiled(torch.ones(2, 2))
+    assert_like(found, expected)
