@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -207,6 +208,14 @@ def run_forked(tmp_path: Path) -> Callable[[str], object]:
     from oracle.tests import forked_script  # noqa: PLC0415  optional heavy: it loads torch
 
     return lambda script: forked_script.run_forked(script, tmp_path)
+
+
+@pytest.fixture
+def run_fresh(tmp_path: Path) -> Callable[..., Any]:
+    """Returns `run_fresh(script, *arguments)`: the same in a fork of a process that has imported nothing but torch."""
+    from oracle.tests import forked_script  # noqa: PLC0415  optional heavy: it loads torch
+
+    return lambda script, *arguments: forked_script.run_fresh(script, tmp_path, *arguments)
 
 
 def shown(path: Path, request: pytest.FixtureRequest) -> str:

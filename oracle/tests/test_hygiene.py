@@ -8,7 +8,6 @@ import logging
 import os
 import random
 import signal
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -181,7 +180,7 @@ def test_what_compilers_do_for_good_reason_is_no_leak(harmless: Callable[[], Any
     assert found == ()
 
 
-def test_a_compile_in_a_fresh_process_is_no_leak() -> None:
+def test_a_compile_in_a_fresh_process_is_no_leak(run_fresh: Callable[..., Any]) -> None:
     program = (
         "import torch\n"
         "from oracle.hygiene import differences, snapshot\n"
@@ -189,7 +188,7 @@ def test_a_compile_in_a_fresh_process_is_no_leak() -> None:
         "torch.compile(lambda x: x.sin() + 1, backend='aot_eager')(torch.ones(3))\n"
         "print(differences(before, snapshot()))\n"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
+    result = run_fresh(program)
     assert result.stdout.strip() == "()", result.stdout + result.stderr[-2000:]
 
 

@@ -6,6 +6,8 @@ import json
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -25,7 +27,7 @@ def test_importing_the_package_loads_neither_torch_nor_a_module_of_ours() -> Non
     assert [name for name in loaded if name == "torch" or name.startswith("refimpl.")] == []
 
 
-def test_a_name_loads_the_parts_it_needs() -> None:
+def test_a_name_loads_the_parts_it_needs(run_fresh: Callable[..., Any]) -> None:
     """One process loads all names, those that need the fewest parts first, and then a backend."""
     parts = {
         f"refimpl.{part}" for part in ("aot", "backends", "capture", "codegen", "export", "functionalize", "trace")
@@ -37,7 +39,8 @@ def test_a_name_loads_the_parts_it_needs() -> None:
     code += "import refimpl.backends as b; assert 'triton' in b.list_backends()\n"
     code += "print(json.dumps(['backends', sorted(sys.modules)]))\n"
     code += "b.lookup_backend('triton'); print(json.dumps(['the backend of kernels', sorted(sys.modules)]))\n"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_fresh(code)
+    assert done.returncode == 0, done.stderr
     before: set[str] = set()
     for line in done.stdout.splitlines():
         name, modules = json.loads(line)

@@ -177,15 +177,15 @@ print(json.dumps({"ran": sorted(ran), "new_modules": new, "traced": traced}))
 """
 
 
-def test_a_trace_runs_no_forbidden_code_and_loads_no_forbidden_module() -> None:
-    report = report_of_child(CHILD, provoked_by=None)
+def test_a_trace_runs_no_forbidden_code_and_loads_no_forbidden_module(run_fresh: Callable[[str], Any]) -> None:
+    report = report_of_child(run_fresh, CHILD)
     assert report["traced"] == len(programs_of("trace"))
     assert report["ran"] == []
     assert report["new_modules"] == []
 
 
 def test_the_watch_sees_forbidden_code_when_it_runs(run_forked: Callable[[str], Any]) -> None:
-    report = report_of_child(CHILD, provoked_by=run_forked)
+    report = report_of_child(run_forked, CHILD, provokes=True)
     ran = "\n".join(map(str, report["ran"]))
     for function in (
         "proxy_tensor.py:proxy_call",

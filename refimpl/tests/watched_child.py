@@ -7,14 +7,9 @@ are named one by one here, and are no part of what is checked.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-_ROOT = Path(__file__).parents[2]
 
 # Files, below torch, of helpers that fake kernels, `torch._disable_dynamo` and `autograd.Function.apply` call.
 _ALLOWED = (
@@ -59,28 +54,23 @@ print(json.dumps({"ran": sorted(ran), "count": count}))
 
 
 def forbidden_calls(
-    setup: str, watched: str, *, provoked_by: Callable[[str], Any] | None = None
+    run: Callable[[str], Any], setup: str, watched: str, *, provokes: bool = False
 ) -> tuple[set[str], int]:
     """`file:function` of each forbidden function that ran in `watched`, and the number that it counted in `count`.
 
     `setup` runs before, unwatched. In both, `PROVOKE` is True where torch's own compilers are to run, to show that they are seen.
     """
     source = _CHILD.replace("SETUP", setup).replace("WATCHED", textwrap.indent(watched.strip("\n"), "    "))
-    report = report_of_child(source, provoked_by=provoked_by)
+    report = report_of_child(run, source, provokes=provokes)
     return {f"{file}:{function}" for file, function in report["ran"] if file not in _ALLOWED}, report["count"]
 
 
-def report_of_child(source: str, *, provoked_by: Callable[[str], Any] | None) -> dict[str, Any]:
-    """The JSON that the source prints last. `PROVOKE` is True in it if `provoked_by` runs it, which is the fixture `run_forked`.
+def report_of_child(run: Callable[[str], Any], source: str, *, provokes: bool = False) -> dict[str, Any]:
+    """The JSON that the source prints last. `PROVOKE` in it is the value of `provokes`.
 
-    What refimpl runs is watched in a new interpreter, where no cache holds what forbidden code has returned. Of torch's own
-    compilers a fork of the test process runs less at most, and the test fails where it should see them.
+    What refimpl runs is watched by `run_fresh`, where no cache holds what forbidden code has returned. `run_forked` may run
+    torch's own compilers: a fork of the test process runs less at most, and the test fails where it should see them.
     """
-    source = source.replace("PROVOKE", str(provoked_by is not None))
-    command = [sys.executable, "-c", source]
-    if provoked_by is not None:
-        child = provoked_by(source)
-    else:
-        child = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=_ROOT, check=False)
+    child = run(source.replace("PROVOKE", str(provokes)))
     assert child.returncode == 0, child.stderr[-3000:]
     return json.loads(child.stdout.splitlines()[-1])

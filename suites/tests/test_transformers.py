@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_stages_of_a_backbone_are_those_of_fewer_layers_and_stages_with_depths_s
     assert shrunk(of_depths, strength) == {"num_layers": 4, "depths": [2, 2, 2, 2], "out_features": ["stage4"]}
 
 
-def test_listing_imports_no_model() -> None:
+def test_listing_imports_no_model(run_fresh: Callable[..., Any]) -> None:
     code = (
         "import sys; from suites.registry import load_suite; from suites.base import Selection\n"
         "suite = load_suite('transformers'); groups = suite.groups(Selection())\n"
@@ -51,8 +52,8 @@ def test_listing_imports_no_model() -> None:
         "models = [name for name in sys.modules if '.modeling_' in name and name.startswith('transformers.models.')]\n"
         "print(len(groups) >= 600, len(programs) == 2 * len(groups), models)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "True True ['transformers.models.auto.modeling_auto']"
+    done = run_fresh(code)
+    assert done.stdout.strip() == "True True ['transformers.models.auto.modeling_auto']", done.stderr
 
 
 @pytest.mark.parametrize("group", ["llama", "clip", "whisper"])

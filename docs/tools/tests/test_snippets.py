@@ -15,7 +15,7 @@ import torch
 import oracle.cli
 from fuzz import properties
 from oracle.cli import build_app
-from oracle.tests.forked_script import Ended, run_in_fork, run_program
+from oracle.tests.forked_script import Ended, run_fresh_program, run_in_fork, run_program
 from snippets import Block, blocks_of, is_output
 
 if sys.version_info >= (3, 11):
@@ -134,7 +134,7 @@ def check_python(block: Block, where: str, folder: Path) -> None:
     """Run a block as a script; one that holds tests is given to pytest.
 
     A fork of this process has torch and the compilers: a block takes most of its time to import them. Commands of pages, such
-    as `python shift.py`, have interpreters of their own.
+    as `python shift.py`, run in a fork that has torch alone.
     """
     path = folder / (block.file or f"block_{block.line}.py")
     path.write_text(block.text, encoding="utf-8")
@@ -148,7 +148,12 @@ def check_console(block: Block, where: str, folder: Path) -> None:
         program, *arguments = shlex.split(command.text)
         if program not in ("python", "torch-oracle") or not torch.__version__.startswith(CHECKED):
             continue
-        done = run([sys.executable, *arguments], folder) if program == "python" else run_tool(arguments, folder)
+        if program == "torch-oracle":
+            done = run_tool(arguments, folder)
+        elif arguments[0].startswith("-"):
+            done = run([sys.executable, *arguments], folder)
+        else:  # a file of the page, with its arguments
+            done = run_fresh_program(folder / arguments[0], folder, *arguments[1:], environment=ENVIRONMENT)
         assert done.returncode in (0, 1), f"{where}: {command.text}: {done.stderr[-2000:]}"
         assert is_output(done.stdout, command.output, numbers_vary=block.marker == "numbers vary"), (
             f"{where}: `{command.text}` prints\n{done.stdout}"

@@ -47,12 +47,12 @@ if not PROVOKE:
 """
 
 
-def test_an_ahead_of_time_compile_runs_no_forbidden_code() -> None:
-    ran, count = forbidden_calls(SETUP, WATCHED)
+def test_an_ahead_of_time_compile_runs_no_forbidden_code(run_fresh: Callable[[str], Any]) -> None:
+    ran, count = forbidden_calls(run_fresh, SETUP, WATCHED)
     assert (ran, count > 0) == (set(), True)
 
 
 def test_the_watch_sees_torch_when_it_compiles(run_forked: Callable[[str], Any]) -> None:
-    ran, _ = forbidden_calls(SETUP, WATCHED, provoked_by=run_forked)
+    ran, _ = forbidden_calls(run_forked, SETUP, WATCHED, provokes=True)
     assert any(line.startswith("_functorch/_aot_autograd/") for line in ran)
     assert any(line.startswith("fx/experimental/proxy_tensor.py") for line in ran)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
@@ -279,10 +276,13 @@ def test_modules_that_cannot_be_run_are_named_and_the_next_launch_runs() -> None
 
 
 @needs_triton
-def test_interpreter_runs_here_where_triton_was_imported_for_it_and_says_so_where_not() -> None:
+def test_interpreter_runs_here_where_triton_was_imported_for_it_and_says_so_where_not(
+    run_fresh: Callable[..., Any],
+) -> None:
     script = """
 import os, sys
 mode = sys.argv[1]
+os.environ.pop("TRITON_INTERPRET", None)
 if mode == "before":
     os.environ["TRITON_INTERPRET"] = "1"
 import torch, triton, triton.language
@@ -297,11 +297,7 @@ assert _worker._process is None
 assert torch.equal(arguments[1], arguments[0].sum(1))
 print("ran here")
 """
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    ran, refused = (
-        subprocess.run([sys.executable, "-c", script, mode], env=environment, capture_output=True, text=True)
-        for mode in ("before", "after")
-    )
+    ran, refused = (run_fresh(script, mode) for mode in ("before", "after"))
     assert "ran here" in ran.stdout, ran.stderr
     assert refused.returncode == 1
     assert "TRITON_INTERPRET was set after Triton was imported" in refused.stderr

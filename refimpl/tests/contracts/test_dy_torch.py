@@ -3,10 +3,9 @@ autograd's engine, warnings, events."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -202,15 +201,15 @@ def test_a_step_that_is_left_out_does_what_it_does(backend: Backend) -> None:
     assert backend.targets() == [["add"]]
 
 
-def test_importing_and_tracing_leave_torch_unmarked() -> None:
+def test_importing_and_tracing_leave_torch_unmarked(run_fresh: Callable[..., Any]) -> None:
     """DY-41: a process that only traces is as it was."""
     source = (
         "import torch, refimpl\n"
         "refimpl.make_fx(lambda x: x + 1)(torch.ones(2))\n"
         "print(hasattr(torch.jit.trace, '_torchdynamo_disable'), torch.distributions.Distribution._validate_args)"
     )
-    child = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
-    assert child.stdout.split() == ["False", "True"]
+    child = run_fresh(source)
+    assert child.stdout.split() == ["False", "True"], child.stderr
 
 
 def test_warnings_of_distributed_are_not_seen() -> None:

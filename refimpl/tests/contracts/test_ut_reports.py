@@ -5,12 +5,10 @@ from __future__ import annotations
 import gc
 import json
 import logging
-import os
 import re
-import subprocess
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +115,9 @@ def test_times_as_table_and_as_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert timing.tabulate([[1, 2]], headers=("a", "b")) == "a, b\n1, 2"
 
 
-def test_the_table_is_logged_when_the_process_ends(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_table_is_logged_when_the_process_ends(
+    caplog: pytest.LogCaptureFixture, run_fresh: Callable[..., Any]
+) -> None:
     """UT-03"""
     timing.compilation_time_metrics["f"] += [1.0, 0.25]
     with caplog.at_level(logging.INFO, logger="refimpl.capture"):
@@ -129,8 +129,7 @@ def test_the_table_is_logged_when_the_process_ends(caplog: pytest.LogCaptureFixt
         "refimpl.compile(lambda x: x + 1, backend='eager')(torch.ones(2))\n"
         "print('done')"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    done = run_fresh(program)
     assert "TorchDynamo compilation metrics:" in done.stderr
     assert "CapturedFunction._compiled" in done.stderr.partition("TorchDynamo compilation metrics:")[2]
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -53,12 +54,12 @@ def test_a_module_that_imports_triton_keeps_the_emulator(tmp_path: Path, monkeyp
         fill[(4,)](out, 101, B=32)
 
 
-def test_triton_is_not_imported() -> None:
+def test_triton_is_not_imported(run_fresh: Callable[..., Any]) -> None:
     script = (
         "import sys, torch\nfrom refimpl.tests.emulator.kernels import ADD\n"
         "ADD.launch((1,), [torch.zeros(8), torch.zeros(8), 8], B=8)\nassert 'triton' not in sys.modules\nprint('ran')"
     )
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    ran = run_fresh(script)
     assert ran.stdout == "ran\n", ran.stderr
 
 

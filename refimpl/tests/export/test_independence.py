@@ -47,12 +47,12 @@ if not PROVOKE:
 """
 
 
-def test_an_export_runs_no_forbidden_code() -> None:
-    assert forbidden_calls(SETUP, WATCHED) == (set(), 13)
+def test_an_export_runs_no_forbidden_code(run_fresh: Callable[[str], Any]) -> None:
+    assert forbidden_calls(run_fresh, SETUP, WATCHED) == (set(), 13)
 
 
 def test_the_watch_sees_torch_when_it_exports(run_forked: Callable[[str], Any]) -> None:
-    ran, count = forbidden_calls(SETUP, WATCHED, provoked_by=run_forked)
+    ran, count = forbidden_calls(run_forked, SETUP, WATCHED, provokes=True)
     assert count == 2
     assert any(line.startswith("export/_trace.py") for line in ran)
     assert any(line.startswith("_dynamo/symbolic_convert.py") for line in ran)
