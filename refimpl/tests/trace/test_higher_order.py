@@ -367,6 +367,18 @@ def test_a_scan_carries_and_collects(mode: str) -> None:
     torch.testing.assert_close(graph_module(init, xs), eagerly(init, xs))
 
 
+@pytest.mark.parametrize("containers", [list, tuple])
+def test_operands_of_a_cond_are_a_tuple_in_the_graph(containers: Any) -> None:
+    def program(x: Tensor, shift: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x + shift, lambda x: x - shift, containers([x]))
+
+    graph_module = refimpl.make_fx(program)(torch.ones(2), torch.ones(2))
+    (node,) = graph_module.graph.find_nodes(op="call_function", target=hop.cond)
+    assert type(node.args[3]) is tuple
+    assert len(node.args[3]) == 2
+    assert graph_module(-torch.ones(2), torch.ones(2)).tolist() == [-2.0, -2.0]
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_map_stacks_what_its_body_returns(mode: str) -> None:
     def program(xs: Tensor, y: Tensor) -> dict[str, Tensor]:

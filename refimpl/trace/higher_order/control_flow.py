@@ -39,7 +39,7 @@ def cond(call: HigherOrderCall, pred: Any, true_fn: Function, false_fn: Function
     true_node, false_node = call.attach(
         {"true_graph_": true_graph.graph_module, "false_graph_": false_graph.graph_module}
     )
-    operands = type(operands)((*operands, *lifted))
+    operands = (*operands, *lifted)
     if call.fake_mode is None:
         for a, b in zip(*(pytree.tree_leaves(each.result) for each in (true_graph, false_graph)), strict=True):
             _check_branches(a, b)
