@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -240,6 +240,11 @@ def keeps_autograd_graph() -> bool:
     return bool(getattr(torch._C, "_autograd")._get_current_graph_task_keep_graph())
 
 
+def versions_kept(tensors: Sequence[torch.Tensor]) -> contextlib.AbstractContextManager[None]:
+    """A block after which the tensors have the versions that they had before, for writes that autograd need not notice."""
+    return torch.autograd._unsafe_preserve_version_counter(tuple(tensors))
+
+
 @contextlib.contextmanager
 def saved_tensors_hooks_off() -> Iterator[None]:
     """A block in which active saved tensor hooks are not called, by the switch that torch's own capture uses."""
@@ -349,6 +354,7 @@ __all__ = [
     "set_grad_enabled",
     "tensor_keys",
     "upstream_proxy_mode",
+    "versions_kept",
     "with_dispatch_keys",
     "with_overrides",
     "without_autocast",

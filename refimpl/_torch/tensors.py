@@ -135,7 +135,12 @@ def equal_sizes_share_symbols() -> bool:
 
 def is_set_for_aot(name: str) -> bool:
     """Whether the user has switched on a setting of torch's AOT autograd, which is off by default."""
-    return bool(getattr(sys.modules.get(_AOT_SETTINGS), name, False))
+    return bool(aot_setting(name, False))
+
+
+def aot_setting(name: str, default: Any) -> Any:
+    """A setting of torch's AOT autograd; its default if the module with the settings is not loaded."""
+    return getattr(sys.modules.get(_AOT_SETTINGS), name, default)
 
 
 SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import CheckpointPolicy
 
-from refimpl._torch import HigherOrderOperator, OpOverload
+from refimpl._torch import HigherOrderOperator, OpOverload, aot_setting
 from refimpl.aot.partition.joint_graph import JointGraph
 from refimpl.aot.random_ops import RANDOM_LIBRARY
 from refimpl.errors import BadParameter
@@ -211,21 +211,30 @@ class PartitionOptions:
             )
 
 
-_OPTIONS: contextvars.ContextVar[PartitionOptions] = contextvars.ContextVar("partition options")
+_OPTIONS: contextvars.ContextVar[PartitionOptions | None] = contextvars.ContextVar("partition options", default=None)
 _DEFAULT = PartitionOptions()
 
 
 def current_options() -> PartitionOptions:
-    """The options of the innermost `partition_options` block."""
-    return _OPTIONS.get(_DEFAULT)
+    """The options of the innermost `partition_options` block. Outside of one, those that the user has set for torch:
+    `activation_memory_budget` and `cse` of torch._functorch.config."""
+    options = _OPTIONS.get(None)
+    if options is not None:
+        return options
+    budget = aot_setting("activation_memory_budget", _DEFAULT.memory_budget)
+    merges = aot_setting("cse", _DEFAULT.merges_common_subexpressions)
+    if budget == _DEFAULT.memory_budget and merges == _DEFAULT.merges_common_subexpressions:
+        return _DEFAULT
+    return PartitionOptions(memory_budget=budget, merges_common_subexpressions=merges)
 
 
 @contextlib.contextmanager
 def partition_options(**changes: Any) -> Iterator[PartitionOptions]:
     """A block in which partitions are made with these fields of PartitionOptions changed."""
-    token = _OPTIONS.set(replace(current_options(), **changes))
+    options = replace(current_options(), **changes)
+    token = _OPTIONS.set(options)
     try:
-        yield _OPTIONS.get()
+        yield options
     finally:
         _OPTIONS.reset(token)
 

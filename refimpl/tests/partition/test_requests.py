@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._functorch import config as functorch_config
 from torch.utils.checkpoint import CheckpointPolicy
 
 from refimpl.aot.partition import partition_options, saved_bytes
@@ -106,6 +107,22 @@ def test_bytes_fall_with_the_budget(deep: Joint) -> None:
     for budget, found in zip((1.0, 0.8, 0.6, 0.4, 0.2, 0.0), kept, strict=True):
         assert found <= least + budget * (most - least)
     assert len(set(kept)) >= 4, "layers that are alike change side one by one"
+
+
+def test_settings_of_torch_hold_outside_of_a_block(deep: Joint) -> None:
+    with partition_options(memory_budget=0.3):
+        expected = saved_names(split(deep), deep)
+    usual = saved_names(split(deep), deep)
+    with functorch_config.patch(activation_memory_budget=0.3):
+        assert saved_names(split(deep), deep) == expected != usual
+        with partition_options(memory_budget=1.0):
+            assert saved_names(split(deep), deep) == usual
+    twice = joint_of(lambda a: a.sin() * a.sin(), torch.randn(4))
+    counts = []
+    for merges in (True, False):
+        with functorch_config.patch(cse=merges):
+            counts.append(len(calls(split(twice)[0], aten.sin)))
+    assert counts == [1, 2]
 
 
 def test_what_is_run_again_falls_with_a_larger_budget(deep: Joint) -> None:
