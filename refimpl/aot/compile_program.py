@@ -10,7 +10,7 @@ import contextvars
 import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -84,7 +84,7 @@ def partition(program: FunctionalProgram, config: AOTConfig) -> PartitionedProgr
     graph_module, analysis = program.graph_module, program.analysis
     if analysis.has_backward:
         return _forward_and_backward(program, config)
-    if not analysis.differentiable and config.keep_inference_input_mutations and program.traced.layout is None:
+    if not analysis.differentiable and _keeps_mutations(program, config):
         graph_module, analysis = with_mutations_in_graph(graph_module, analysis, program.slot_placeholders())
     unlift_tokens(graph_module, first_outputs=len(thread_tokens(graph_module, program.traced.fake_mode).forward))
     output = graph_module.graph.output_node()
@@ -94,8 +94,13 @@ def partition(program: FunctionalProgram, config: AOTConfig) -> PartitionedProgr
     return PartitionedProgram(program=program, analysis=analysis, forward=graph_module)
 
 
+def _keeps_mutations(program: FunctionalProgram, config: AOTConfig) -> bool:
+    return config.keep_inference_input_mutations and program.traced.layout is None
+
+
 def _forward_and_backward(program: FunctionalProgram, config: AOTConfig) -> PartitionedProgram:
-    traced, random = program.traced, program.random
+    traced, random, analysis = program.traced, program.random, program.analysis
+    slots = program.slot_placeholders()
     split = config.partition_fn or default_partition
     primals = [node.meta.get("val") for node in program.primals]
     tangents = [*traced.example_tangents, *traced.example_backward_writes, *random.examples]
@@ -110,12 +115,16 @@ def _forward_and_backward(program: FunctionalProgram, config: AOTConfig) -> Part
     )
     unlift_tokens(forward, first_outputs=len(tokens.forward))
     unlift_tokens(backward, last_outputs=len(tokens.backward))
+    if _keeps_mutations(program, config):
+        given = {node.name: node for node in forward.graph.find_nodes(op="placeholder")}
+        in_forward = [None if node is None else given.get(node.name) for node in slots]
+        forward, analysis = with_mutations_in_graph(forward, analysis, in_forward)
     return PartitionedProgram(
         program=program,
-        analysis=program.analysis,
+        analysis=analysis,
         forward=forward,
         backward=backward,
-        num_outputs=num_outputs,
+        num_outputs=num_outputs - _num_kept(program, analysis),
         dependences=dependences,
         histories=histories,
         is_dense=not tokens.backward
@@ -123,6 +132,11 @@ def _forward_and_backward(program: FunctionalProgram, config: AOTConfig) -> Part
         and not traced.example_backward_writes
         and traced.layout is None,
     )
+
+
+def _num_kept(program: ProgramFacts, analysis: ProgramAnalysis) -> int:
+    """How many new values of inputs the graph writes itself: the trace returned them, and the graph does not."""
+    return program.analysis.num_forward_outputs - analysis.num_forward_outputs
 
 
 def _static_inputs(partition: Callable[..., Any], positions: Sequence[int]) -> dict[str, list[int]]:
@@ -146,11 +160,12 @@ def compile_graphs(partitioned: PartitionedProgram, config: AOTConfig) -> Compil
     assert compiler is not None
     with graph_being_compiled(config.aot_id, "forward" if is_training else "inference"):
         found = compiler(graph_module, _examples(graph_module))
-    forward = with_traced_strides(boxed(found), found, graph_module, program.num_dense_outputs)
+    num_kept = _num_kept(program, partitioned.analysis)
+    forward = with_traced_strides(boxed(found), found, graph_module, program.num_dense_outputs - num_kept)
     if is_training:
         forward = with_answers(forward, graph_module)
     if program.random.forward:
-        forward = with_forward_states(forward, program.random)
+        forward = with_forward_states(forward, replace(program.random, position=program.random.position - num_kept))
     forward = with_flat_bases(forward, program.replaced)
     if program.layout is not None:
         forward = with_wrapped_slots(forward, program.layout)
@@ -193,12 +208,21 @@ def _examples(graph_module: torch.fx.GraphModule) -> list[Any]:
 class _LazyCompile:
     """The backward graph, compiled when a gradient is first computed. Safe to call from several threads.
 
+    kept: positions of its outputs that the compiled call returns; None for all.
     is_late: the forward may have run already. If compiling then needs a new guard, the graph runs uncompiled.
     """
 
-    def __init__(self, graph_module: torch.fx.GraphModule, config: AOTConfig, *, is_late: bool = False) -> None:
+    def __init__(
+        self,
+        graph_module: torch.fx.GraphModule,
+        config: AOTConfig,
+        kept: Sequence[int] | None = None,
+        *,
+        is_late: bool = False,
+    ) -> None:
         self._is_late = is_late
         self._graph_module = graph_module
+        self._kept = kept
         self._config = config
         self._compiled: BoxedCall | None = None
         self._lock = threading.Lock()
@@ -213,6 +237,17 @@ class _LazyCompile:
         return self._compiled
 
     def _compile(self) -> BoxedCall:
+        call, kept = self._compile_all(), self._kept
+        if kept is None:
+            return call
+
+        def call_and_select(inputs: list[Any]) -> list[Any]:
+            found = call(inputs)
+            return [found[position] for position in kept]
+
+        return call_and_select
+
+    def _compile_all(self) -> BoxedCall:
         compiler: Callable[..., Any] | None = self._config.bw_compiler or self._config.fw_compiler
         assert compiler is not None
         graph_module = self._graph_module
@@ -226,6 +261,25 @@ class _LazyCompile:
                 return boxed(graph_module)
 
 
+def _return_one_gradient_an_input(
+    graph_module: torch.fx.GraphModule, gradients: Sequence[int | None]
+) -> Sequence[int] | None:
+    """Let a backward graph return a gradient or None for every input of the forward, in place.
+
+    Before, it returns those that are not None, then other values. Returns their positions now; None if nothing changed.
+    """
+    output = graph_module.graph.output_node()
+    returned: Any = output.args[0]
+    count = sum(1 for gradient in gradients if gradient is not None)
+    if count == len(gradients):
+        return None
+    output.args = ((*(None if g is None else returned[g] for g in gradients), *returned[count:]),)
+    graph_module.recompile()
+    places = {gradient: position for position, gradient in enumerate(gradients) if gradient is not None}
+    others = range(len(gradients), len(gradients) + len(returned) - count)
+    return [*(places[gradient] for gradient in range(count)), *others]
+
+
 class BackwardGraphs:
     """The compiled backward graphs of a program: one for each set of tangents that are missing (None)."""
 
@@ -235,8 +289,13 @@ class BackwardGraphs:
         self._graph_module = graph_module if partitioned.is_dense else None
         self._config = config
         self._whole: Callable[[], BoxedCall] = _no_backward
+        self._returned: Sequence[Any] = ()
+        self._kept: Sequence[int] | None = None
         if graph_module is not None:
-            self._whole = _LazyCompile(graph_module, config)
+            self._returned = tuple(graph_module.graph.output_node().args[0])  # type: ignore[arg-type]
+            if program.layout is None:
+                self._kept = _return_one_gradient_an_input(graph_module, self._analysis.gradients)
+            self._whole = _LazyCompile(graph_module, config, self._kept)
             if program.random.backward:
                 self._whole = with_backward_states(self._whole, program.random)
         if program.layout is not None:
@@ -267,7 +326,9 @@ class BackwardGraphs:
                     part = without_tangents(self._graph_module, missing)
                 if part is None:
                     refuse_zeros(self._analysis.adding, missing)
-                self._parts[missing] = self._whole if part is None else _LazyCompile(part, self._config, is_late=True)
+                self._parts[missing] = (
+                    self._whole if part is None else _LazyCompile(part, self._config, self._kept, is_late=True)
+                )
         return self._parts[missing]()
 
     def _gives_unread(self, graph: torch.fx.Graph, missing: frozenset[int]) -> bool:
@@ -275,7 +336,7 @@ class BackwardGraphs:
         unread = [(gradient, found - missing) for gradient, found in enumerate(self._analysis.given_unread)]
         if not any(found for _, found in unread):
             return True
-        returned: Any = graph.output_node().args[0]
+        returned = self._returned
         tangents, constants = tangents_behind(graph), constants_behind(graph)
         return all(
             not found or not tangents.get(returned[gradient]) or found <= constants[returned[gradient]]

@@ -1,6 +1,7 @@
-"""Mutations that change a graph's outputs: inference graphs that write to their inputs, and flat bases that are written back.
+"""Mutations that change a graph's outputs: graphs that write to their inputs, and flat bases that are written back.
 
 Counterpart: keep_inference_input_mutations of torch/_functorch/_aot_autograd/graph_capture_wrappers.py
+Differs: a pass over the functional graph, or over the forward that a partitioner made of it.
 """
 
 from __future__ import annotations
@@ -28,43 +29,65 @@ Node = torch.fx.Node
 
 
 def with_mutations_in_graph(
-    graph_module: torch.fx.GraphModule, analysis: ProgramAnalysis, slots: list[Node | None]
+    graph_module: torch.fx.GraphModule, analysis: ProgramAnalysis, slots: list[Node | None], *, num_tokens: int = 0
 ) -> tuple[torch.fx.GraphModule, ProgramAnalysis]:
     """Let the graph copy new data into its inputs, instead of returning it. Changes of sizes and strides stay outside.
 
-    slots: the placeholder of each slot; None for a slot that a flat base replaces.
+    slots: the placeholder of each slot; None for a slot that a flat base replaces. A result that is such an input is the input,
+    so that no compiler computes it twice. num_tokens: how many of the graph's outputs are effect tokens, before those that the
+    analysis counts.
     """
     kept = [
         (position, slots[position], info.mutation)
         for position, info in enumerate(analysis.inputs)
-        if info.mutation is not None and slots[position] is not None and _can_be_kept(info.mutation)
+        if info.mutation is not None and slots[position] is not None and can_be_kept(info.mutation)
     ]
     if not kept:
         return graph_module, analysis
     graph = torch.fx.Graph()
     copies: dict[Node, Node] = {}
+    tokens: list[Any] = []
     returned: list[Any] = []
     for node in graph_module.graph.nodes:
         if node.op == "output":
-            returned = [copies.get(value, value) for value in node.args[0]]
+            tokens = [copies[value] for value in node.args[0][:num_tokens]]
+            returned = [copies.get(value, value) for value in node.args[0][num_tokens:]]
         else:
             copies[node] = graph.node_copy(node, copies.__getitem__)
-    for _, slot, mutation in kept:
+    inputs = {info.position: info.source for info in analysis.outputs if info.kind is OutputKind.INPUT}
+    for number, slot, mutation in kept:
         assert slot is not None
-        write = graph.create_node(
-            "call_function", torch.ops.aten.copy_.default, (copies[slot], returned[mutation.position]), name="copy_"
-        )
-        write.meta = dict(slot.meta)
+        value = returned[mutation.position]
+        write = graph.create_node("call_function", torch.ops.aten.copy_.default, (copies[slot], value), name="copy_")
+        write.meta = {**slot.meta, **{key: value.meta[key] for key in _PROVENANCE if key in value.meta}}
+        returned = [write if inputs.get(i) == number and r is value else r for i, r in enumerate(returned)]
     gone = {mutation.position for _, _, mutation in kept}
-    graph.output([value for position, value in enumerate(returned) if position not in gone])
-    moved = _Moved(gone)
-    return torch.fx.GraphModule(graph_module, graph), moved.analysis(analysis, {position for position, _, _ in kept})
+    graph.output((*tokens, *(value for position, value in enumerate(returned) if position not in gone)))
+    return torch.fx.GraphModule(graph_module, graph), without_kept(analysis, {position for position, _, _ in kept})
 
 
-def _can_be_kept(mutation: InputMutation) -> bool:
-    """Whether the graph can do the write. One through `.data` stays outside: in the graph it would raise the version counter."""
-    is_plain = mutation.geometry is None and not mutation.sets_storage and not mutation.requires_grad
-    return mutation.writes_data and mutation.bumps_version and is_plain
+def without_kept(analysis: ProgramAnalysis, inputs: set[int]) -> ProgramAnalysis:
+    """The analysis of a graph that does the mutations of these inputs itself, and does not return their new values.
+
+    Its writes raise the version counter, also where those of the program do not (`.data`, statistics of a batch normalization).
+    """
+    pairs = [(i, info.mutation) for i, info in enumerate(analysis.inputs) if i in inputs]
+    mutations = [(i, mutation) for i, mutation in pairs if mutation is not None]
+    moved = _Moved({mutation.position for _, mutation in mutations}).analysis(analysis, inputs)
+    return replace(moved, unnoticed_writes=tuple(i for i, mutation in mutations if not mutation.bumps_version))
+
+
+_PROVENANCE = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "custom")
+
+
+def can_be_kept(mutation: InputMutation) -> bool:
+    """Whether the graph can do the write: it changes data alone, and autograd need not see it.
+
+    `copy_` refuses a target that overlaps itself.
+    """
+    is_plain = mutation.geometry is None and not mutation.sets_storage and not mutation.detaches
+    is_unseen = not mutation.requires_grad or not mutation.is_visible_to_autograd
+    return mutation.writes_data and is_plain and is_unseen and not mutation.overlaps_itself
 
 
 class _Moved:
@@ -87,6 +110,9 @@ class _Moved:
             ),
             outputs=tuple(self._output(info) for info in analysis.outputs),
             bases=tuple(map(self.position, analysis.bases)),
+            differentiable=tuple(map(self.position, analysis.differentiable)),
+            tangents=tuple(replace(tangent, position=self.position(tangent.position)) for tangent in analysis.tangents),
+            refused=tuple((self.position(position), error) for position, error in analysis.refused),
             num_forward_outputs=analysis.num_forward_outputs - len(self.gone),
             argument_mutations=tuple((i, self._mutation(mutation)) for i, mutation in analysis.argument_mutations),
             owned=tuple(map(self.position, analysis.owned)),

@@ -201,6 +201,7 @@ class ProgramAnalysis:
     backward_writes: tuple[
         int, ...
     ] = ()  # inputs that the backward writes to; it returns their new values after the gradients
+    unnoticed_writes: tuple[int, ...] = ()  # inputs that the graph writes to, and whose versions stay as they are
     # Positions of the outputs that own their memory for autograd: new tensors, and bases of views.
     owned: tuple[int, ...] = ()
     argument_mutations: tuple[tuple[int, InputMutation], ...] = ()  # new geometry of arguments that are views of a slot

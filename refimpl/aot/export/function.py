@@ -61,9 +61,10 @@ def _aot_export_function(
 ) -> tuple[torch.fx.GraphModule, ViewAndMutationMeta, pytree.TreeSpec, pytree.TreeSpec]:
     """Returns the graph, its mutations and aliases, the pytree spec of (args, kwargs), and that of the result.
 
-    An inference graph takes leaves and returns (*updated inputs, *leaves of the result). A joint graph is called with (leaves,
-    tangents) and returns ([*updated inputs, *leaves of the result], [a gradient or None for each leaf]). Effect tokens come
-    before the leaves and before the updated inputs.
+    The graph is a joint one if an input requires a gradient, a result has one, and grad mode is on. With `trace_joint` a
+    mutation of such an input is refused, too. An inference graph takes leaves and returns (*updated inputs, *leaves of the
+    result). A joint graph is called with (leaves, tangents) and returns ([*updated inputs, *leaves of the result], [a gradient
+    or None for each leaf]). Effect tokens come before the leaves and before the updated inputs.
     """
     exported = export_function(
         func,
@@ -75,6 +76,7 @@ def _aot_export_function(
         dynamic_shapes=dynamic_shapes,
         keep_input_mutations=keep_input_mutations,
         trace_joint=trace_joint,
+        follows_grad_mode=True,
         kwargs=kwargs,
     )
     if exported.has_backward:
@@ -93,12 +95,14 @@ def export_function(
     dynamic_shapes: bool | None = None,
     keep_input_mutations: bool = False,
     trace_joint: bool = False,
+    follows_grad_mode: bool = False,
     kwargs: dict[str, Any] | None = None,
     names: Sequence[str] = (),
 ) -> ExportedFunction:
     """The exported graph of `func(*args, **kwargs)`.
 
-    trace_joint: include the backward, if anything requires a gradient. no_tangents: the only differentiable output is a scalar,
+    trace_joint: include the backward, if anything requires a gradient, and refuse mutations of what does.
+    follows_grad_mode: include it without this, if grad mode is on. no_tangents: the only differentiable output is a scalar,
     and its tangent is 1. keep_input_mutations: the graph itself writes to inputs where it can. dynamic_shapes: sizes are
     symbols; with None they are if a fake argument has a shape env. names: of the first leaves, for errors.
     Integers become constants of the graph. Raises an ExportError for an effect that only a runtime wrapper could reproduce.
@@ -122,7 +126,7 @@ def export_function(
         check_exportable(traced, leaves, names, is_joint=trace_joint, has_tangents=not no_tangents)
         metadata.append(view_and_mutation_meta(traced, keep_input_mutations=keep_input_mutations))
 
-    wants = None if trace_joint else False
+    wants = None if trace_joint or (follows_grad_mode and not pre_dispatch) else False
     request = ProgramRequest(function=flat_fn, args=leaves, config=config, wants_backward=wants, check=check)
     program = functional_program(request)
     graph_module, num_forward_outputs = _with_outputs(program, keeps_mutations=keep_input_mutations)

@@ -1,22 +1,24 @@
 """Mutations and aliases of a program, in records with the names and fields of upstream's metadata.
 
 Counterpart: torch/_functorch/_aot_autograd/schemas.py ViewAndMutationMeta, InputAliasInfo, OutputAliasInfo, MutationType,
-OutputType; collect_metadata_analysis.py run_functionalized_fw_and_collect_metadata
+OutputType, PlainTensorMeta, SubclassCreationMeta; collect_metadata_analysis.py run_functionalized_fw_and_collect_metadata
 Differs: these records are only for callers; refimpl itself uses refimpl.aot.analysis.metadata. They have no fields for
-subclasses, tokens and random states.
+wrapper subclasses among inputs and tangents, tokens and random states.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from refimpl.aot.analysis.metadata import InputInfo, OutputInfo, OutputKind
+from refimpl.aot.analysis.subclasses import Layout
 from refimpl.aot.functional_program import ProgramRequest, functional_program
+from refimpl.aot.in_graph_mutations import can_be_kept
 from refimpl.aot.joint.trace import TracedProgram
 from refimpl.aot.options import AOTConfig
 
@@ -57,13 +59,10 @@ class InputAliasInfo:
 
     @property
     def mutation_type(self) -> MutationType:
-        """The graph may write data itself if autograd need not see the write (refimpl.aot.in_graph_mutations)."""
+        """`keep_input_mutations` is set for the inputs whose mutation the graph does itself."""
         if not self.mutates_data and not self.mutates_metadata:
             return MutationType.NOT_MUTATED
-        is_plain = not self.mutates_metadata and not self.requires_grad and not self.mutations_hidden_from_autograd
-        if self.keep_input_mutations and self.mutates_data and is_plain:
-            return MutationType.MUTATED_IN_GRAPH
-        return MutationType.MUTATED_OUT_GRAPH
+        return MutationType.MUTATED_IN_GRAPH if self.keep_input_mutations else MutationType.MUTATED_OUT_GRAPH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +79,22 @@ class OutputAliasInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlainTensorMeta:
+    """An output of the graph that is no wrapper subclass; its position among the outputs."""
+
+    unwrapped_idx: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubclassCreationMeta:
+    """A wrapper subclass, which the caller makes of `arg_count` outputs of the graph, from the given position on."""
+
+    flat_tensor_start_idx: int
+    arg_count: int
+    original_subclass_type: type[torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ViewAndMutationMeta:
     """Mutations and aliases of a program. Inputs and outputs have the order of the flat function's."""
 
@@ -88,6 +103,8 @@ class ViewAndMutationMeta:
     num_intermediate_bases: int
     keep_input_mutations: bool
     traced_tangents: tuple[Any, ...]
+    subclass_fw_graph_out_meta: tuple[PlainTensorMeta | SubclassCreationMeta, ...] = ()
+    """Of the updated inputs that the graph returns, then of the results, then of the bases of views."""
 
     @property
     def mutated_inp_runtime_indices(self) -> tuple[int, ...]:
@@ -126,13 +143,41 @@ def view_and_mutation_meta(traced: TracedProgram, *, keep_input_mutations: bool 
         raw_type = torch.Tensor if isinstance(value, torch.Tensor) else type(value)
         return OutputAliasInfo(output_type=kind, raw_type=raw_type, base_idx=base, requires_grad=info.requires_grad)
 
+    inputs = tuple([_input(info, keep_input_mutations) for info in analysis.inputs])
+    updated = [
+        info.mutation.position
+        for info, found in zip(analysis.inputs, inputs, strict=True)
+        if info.mutation is not None and found.mutation_type is MutationType.MUTATED_OUT_GRAPH
+    ]
+    positions = [*updated, *(info.position for info in analysis.outputs), *analysis.bases]
     return ViewAndMutationMeta(
-        input_info=tuple(_input(info, keep_input_mutations) for info in analysis.inputs),
+        input_info=inputs,
         output_info=tuple(map(output, analysis.outputs)),
         num_intermediate_bases=len(analysis.bases),
         keep_input_mutations=keep_input_mutations,
         traced_tangents=tuple(traced.example_tangents),
+        subclass_fw_graph_out_meta=_graph_outputs(
+            [None if traced.layout is None else traced.layout.outputs[position] for position in positions]
+        ),
     )
+
+
+def _graph_outputs(layouts: Sequence[Layout]) -> tuple[PlainTensorMeta | SubclassCreationMeta, ...]:
+    """The records of outputs of these layouts: a wrapper subclass takes the place of its dense tensors."""
+    found: list[PlainTensorMeta | SubclassCreationMeta] = []
+    first = 0
+    for layout in layouts:
+        if layout is None:
+            found.append(PlainTensorMeta(unwrapped_idx=first))
+            first += 1
+            continue
+        found.append(
+            SubclassCreationMeta(
+                flat_tensor_start_idx=first, arg_count=layout.count, original_subclass_type=layout.kind
+            )
+        )
+        first += layout.count
+    return tuple(found)
 
 
 def _input(info: InputInfo, keep_input_mutations: bool) -> InputAliasInfo:
@@ -151,7 +196,7 @@ def _input(info: InputInfo, keep_input_mutations: bool) -> InputAliasInfo:
         mutations_under_no_grad_or_inference_mode=is_unseen,
         mutates_storage_metadata=mutation.sets_storage,
         requires_grad=info.requires_grad,
-        keep_input_mutations=keep_input_mutations,
+        keep_input_mutations=keep_input_mutations and can_be_kept(mutation),
     )
 
 

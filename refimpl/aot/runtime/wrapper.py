@@ -13,7 +13,13 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
-from refimpl._torch import is_any_autocast_enabled, set_creation_of_view, set_grad_enabled, without_autocast
+from refimpl._torch import (
+    is_any_autocast_enabled,
+    set_creation_of_view,
+    set_grad_enabled,
+    versions_kept,
+    without_autocast,
+)
 from refimpl.aot.analysis.autograd_graph import history_of
 from refimpl.aot.analysis.inputs import InputPlan
 from refimpl.aot.analysis.metadata import FlatWrite, InputMutation, OutputInfo, OutputKind, ProgramAnalysis
@@ -38,6 +44,7 @@ def runtime_wrapper(
 ) -> FlatCall:
     """A function of the flat list of arguments that returns the flat list of results. One of `inference`, `training` is given."""
     run = _training_run(training, analysis) if training is not None else _inference_run(inference)
+    run = _with_versions_kept(run, analysis.unnoticed_writes)
     run = _without_bases(run, [p for p in analysis.owned if p not in analysis.differentiable])
     prologue = _prologue(plan, aot_id, captured)
     check = _gradient_check(analysis, aot_id)
@@ -254,6 +261,20 @@ def _training_run(training: DifferentiableCall, analysis: ProgramAnalysis) -> Ca
     if analysis.enables_gradients:
         return torch.enable_grad()(run)
     return run
+
+
+def _with_versions_kept(
+    run: Callable[[list[Any]], Sequence[Any]], positions: Sequence[int]
+) -> Callable[[list[Any]], Sequence[Any]]:
+    """`run`, whose writes to the slots at these positions leave their version counters as they were."""
+    if not positions:
+        return run
+
+    def run_unnoticed(slots: list[Any]) -> Sequence[Any]:
+        with versions_kept([slots[position] for position in positions if not slots[position].is_inference()]):
+            return run(slots)
+
+    return run_unnoticed
 
 
 def _without_bases(
