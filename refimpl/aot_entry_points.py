@@ -56,16 +56,13 @@ def aot_function(
     `fw_compiler` compiles the forward graph, which returns mutated inputs, results, sizes that views need, and saved values.
     `bw_compiler` compiles the backward graph, from saved values and tangents to gradients. `inference_compiler` compiles graphs
     without backward. Arguments and results may be nested in containers. With `dynamic`, sizes are symbols, except those of the
-    first `num_params_buffers` leaves.
+    first `num_params_buffers` leaves. With `disable_functionalization` the graphs keep the program's own writes, if results stay
+    right; a write to an argument stays in the forward graph with `keep_inference_input_mutations` only.
     Raises what `fn` raises; calling backward of backward raises DoubleBackward.
     """
-    if disable_functionalization:
-        raise UnsupportedByRefimpl(
-            seen="disable_functionalization=True of aot_function", supported="functionalized graphs", do="leave it out"
-        )
     config = _config(
         fw_compiler, bw_compiler, partition_fn, decompositions, num_params_buffers, keep_inference_input_mutations,
-        inference_compiler, dynamic=dynamic, enable_log=enable_log,
+        inference_compiler, dynamic=dynamic, enable_log=enable_log, disable_functionalization=disable_functionalization,
     )  # fmt: skip
     cached: PerMode[tuple[FlatCall, Callable[[list[Any]], Any]]] = PerMode()
 
@@ -131,6 +128,7 @@ def aot_module_simplified(
     inference_compiler: Compiler | None = None,
     *,
     pre_grad_passes: Callable[[torch.fx.GraphModule, Sequence[Any]], torch.fx.GraphModule] | None = None,
+    disable_functionalization: bool = False,
     **kwargs: Any,
 ) -> Callable[..., Any]:
     """Compile a module now, for the flat arguments `args`. The result takes flat arguments, and returns a flat tuple or list.
@@ -140,7 +138,8 @@ def aot_module_simplified(
     have a shape env, or if capture saw sizes vary: the `CapturedGraph` in `mod.meta["captured"]` then has fake inputs, which are
     traced in place of `args`. Conditions on later arguments are added to its `input_guards`.
 
-    `pre_grad_passes` takes a graph module and `args`, and returns the graph module to compile. Other modules stay as they are.
+    For `disable_functionalization` see `aot_function`. `pre_grad_passes` takes a graph module and `args`, and returns the graph
+    module to compile. Other modules stay as they are.
     """
     for name, value in kwargs.items():
         if value:
@@ -166,7 +165,7 @@ def aot_module_simplified(
     dynamic = any(isinstance(a, FakeTensor) and a.fake_mode.shape_env is not None for a in args)
     config = _config(
         fw_compiler, bw_compiler, partition_fn, decompositions, count, keep_inference_input_mutations, inference_compiler,
-        dynamic=dynamic, enable_log=True,
+        dynamic=dynamic, enable_log=True, disable_functionalization=disable_functionalization,
     )  # fmt: skip
     config = replace(config, is_followed=captured is not None and captured.is_followed)
     plain = None if any(isinstance(a, FakeTensor) for a in given) else [*values, *given]
@@ -228,6 +227,7 @@ def _config(
     *,
     dynamic: bool,
     enable_log: bool,
+    disable_functionalization: bool,
 ) -> AOTConfig:
     return AOTConfig(
         fw_compiler=fw_compiler,
@@ -240,6 +240,8 @@ def _config(
         dynamic_shapes=dynamic,
         aot_id=next(aot_options.AOT_COUNTER),
         enable_log=enable_log,
+        disable_functionalization=disable_functionalization,
+        keeps_tokens=True,
     )
 
 

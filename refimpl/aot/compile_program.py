@@ -127,7 +127,8 @@ def _forward_and_backward(program: FunctionalProgram, config: AOTConfig) -> Part
         num_outputs=num_outputs - _num_kept(program, analysis),
         dependences=dependences,
         histories=histories,
-        is_dense=not tokens.backward
+        is_dense=not program.keeps_writes
+        and not tokens.backward
         and not random.backward
         and not traced.example_backward_writes
         and traced.layout is None,

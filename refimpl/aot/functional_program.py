@@ -28,6 +28,7 @@ from refimpl.aot.joint.gradient_dependences import gradient_dependences, gradien
 from refimpl.aot.joint.repeated_draws import merge_repeated_draws
 from refimpl.aot.joint.trace import FlatFunction, JointOptions, TracedProgram, TraceInputs, trace_program
 from refimpl.aot.options import AOTConfig, current_settings
+from refimpl.aot.recorded_writes import can_keep_writes, with_own_writes
 from refimpl.aot.rng import RandomStates, functionalize_random
 from refimpl.errors import RefimplError, UnsupportedByRefimpl
 from refimpl.functionalize import AliasGroup, AliasMap, SymbolicMemory, functionalize_graph
@@ -136,6 +137,7 @@ class FunctionalProgram:
     traced: TracedProgram
     replaced: tuple[AliasGroup, ...]
     is_specialized: bool = False  # to static sizes, although dynamic ones were requested
+    keeps_writes: bool = False  # the graph is not functional: its nodes write, in the order of the trace
     random: RandomStates = RandomStates()  # generator states among the graph's inputs and outputs
 
     @property
@@ -248,6 +250,18 @@ def functional_program(request: ProgramRequest) -> FunctionalProgram:
         return functional_program(static)  # an error that has nothing to do with symbols is raised again
     if static is not None and _has_unknown_places(traced, request):
         return functional_program(static)
+    if request.config.disable_functionalization:
+        slots = traced.dense_slots([*traced.plan.slot_values(request.args), *traced.captured])
+        keeps_mutations = request.config.keep_inference_input_mutations
+        if can_keep_writes(traced, slots, keeps_mutations=keeps_mutations):
+            own = with_own_writes(traced, keeps_mutations=keeps_mutations)
+            return FunctionalProgram(
+                graph_module=own.graph_module,
+                traced=own,
+                replaced=(),
+                is_specialized=request.is_specialized,
+                keeps_writes=True,
+            )
     try:
         return functionalize(traced, request)
     except SymbolicMemory:

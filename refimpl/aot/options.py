@@ -44,6 +44,10 @@ class AOTConfig:
     cache_key: Any = None
     record_stack_traces: bool = False
     functionalization: str = "table"
+    disable_functionalization: bool = False  # the graphs keep the program's writes (refimpl.aot.recorded_writes)
+    keeps_tokens: bool = (
+        False  # effect tokens are inputs and outputs of the graphs, unless `unlift_effect_tokens` is set
+    )
     specializes_integers: bool = False  # integer arguments are constants, even with symbolic sizes
     is_followed: bool = False  # more of the program follows, and may write to leaves before the backward
     merges_duplicates: bool = False  # a tensor passed twice has one placeholder, even if nothing is written
@@ -55,8 +59,7 @@ class AOTSettings:
     """Options of every compile in a block.
 
     functionalize_rng_ops: random ops become functions of the generator's state, an input of the graph (refimpl.aot.rng).
-    unlift_effect_tokens: exported graphs, and those that compilers of aot_function get, make their effect tokens, which are no
-        inputs then.
+    unlift_effect_tokens: graphs make their effect tokens, which are no inputs then.
     enable_autograd_cache: traced and partitioned graphs are kept in files, and later processes load them
         (refimpl.compile_cache).
     autograd_cache_folder: the folder of these files; None for TORCH_ORACLE_AUTOGRAD_CACHE, or a folder in the user's cache.

@@ -43,7 +43,8 @@ _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 # Options of a compile that its graphs depend on. Compilers are called with the graphs of the file.
 _OPTIONS = (
     "partition_fn", "decompositions", "num_params_buffers", "keep_inference_input_mutations", "dynamic_shapes", "no_tangents",
-    "record_stack_traces", "functionalization", "specializes_integers", "is_followed", "merges_duplicates",
+    "record_stack_traces", "functionalization", "disable_functionalization", "specializes_integers", "is_followed",
+    "merges_duplicates",
 )  # fmt: skip
 # Metadata of captured nodes that becomes metadata of the traced ones and is kept, and such that has no effect on what is kept.
 _META_IN_KEY = ("stack_trace", "custom")

@@ -65,8 +65,8 @@ def test_options_of_upstream_that_are_not_honoured_are_refused() -> None:
             return (x * 2,)
 
     aot_module_simplified(Double(), (torch.ones(3),), lambda gm, _: gm, ignore_shape_env=False)
-    with pytest.raises(NotImplementedError, match="disable_functionalization"):
-        aot_module_simplified(Double(), (torch.ones(3),), lambda gm, _: gm, disable_functionalization=True)
+    with pytest.raises(NotImplementedError, match="ignore_shape_env"):
+        aot_module_simplified(Double(), (torch.ones(3),), lambda gm, _: gm, ignore_shape_env=True)
 
 
 WRONG: dict[str, tuple[Any, Any]] = {

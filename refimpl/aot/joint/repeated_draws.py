@@ -42,8 +42,7 @@ def merge_repeated_draws(graph_module: torch.fx.GraphModule) -> None:
 
     Raises RandomStateRestored for two ops that draw different numbers from one state.
     """
-    draws = [node for node in graph_module.graph.nodes if _draws_from(node) is not None]
-    if len({_draws_from(node) for node in draws}) == len(draws):
+    if not has_repeated_draws(graph_module.graph):
         return
     values = _Values()
     first: dict[Hashable, torch.fx.Node] = {}
@@ -64,6 +63,12 @@ def merge_repeated_draws(graph_module: torch.fx.GraphModule) -> None:
     for node in repeated:
         graph_module.graph.erase_node(node)
     graph_module.recompile()
+
+
+def has_repeated_draws(graph: torch.fx.Graph) -> bool:
+    """Whether two random ops draw from the same state."""
+    states = [state for node in graph.nodes if (state := _draws_from(node)) is not None]
+    return len(set(states)) != len(states)
 
 
 class _Values:

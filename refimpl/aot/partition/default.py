@@ -1,23 +1,27 @@
 """The default partitioner: it saves what the backward reads, so that each graph runs what eager's forward or backward runs.
 
 Counterpart: torch/_functorch/partitioners.py default_partition
-Differs: views of saved tensors are remade in the backward, so that no memory is saved twice; the joint graph is not changed.
+Differs: views of saved tensors are remade in the backward, so that no memory is saved twice; the joint graph is not changed. A
+joint graph that writes (`disable_functionalization`) is divided where it was recorded.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
 
-from refimpl.aot.joint.backward import IS_BACKWARD
+from refimpl.aot.joint.backward import IS_BACKWARD, is_backward_seed, is_tangent
 from refimpl.aot.partition.joint_graph import JointGraph, read_joint
 from refimpl.aot.partition.recomputation import asked_to_recompute, current_options
 from refimpl.aot.partition.split import plan_split, views_on_the_way, write_graphs
 from refimpl.aot.partition.verify import verify_partition
+from refimpl.functionalize.schemas import is_mutating
 from refimpl.trace.metadata import notes_of
+
+Node = torch.fx.Node
 
 
 def split_joint(
@@ -30,13 +34,62 @@ def split_joint(
     for node in nodes:
         if node.op != "output" and not late.isdisjoint(node.all_input_nodes):
             late.add(node)
-    returned = list(nodes[-1].args[0])
-    kept: dict[torch.fx.Node, None] = {}
+    kept = _read_later(nodes, late, num_fwd_outputs)
+    return _write_both(joint_module, late, kept, num_fwd_outputs)
+
+
+def writes_as_recorded(graph: torch.fx.Graph) -> bool:
+    """Whether a joint graph writes elsewhere than in the copies into inputs that end a functional graph."""
+    return any(is_mutating(node) and not _is_final_copy(node) for node in graph.nodes)
+
+
+def _is_final_copy(node: Node) -> bool:
+    target = node.args[0] if node.args else None
+    is_input = isinstance(target, Node) and target.op == "placeholder"
+    return node.target is torch.ops.aten.copy_.default and is_input and not node.users
+
+
+def split_as_recorded(
+    joint_module: torch.fx.GraphModule, num_fwd_outputs: int
+) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+    """The forward and the backward of a joint graph that writes: what was recorded in each, in that order.
+
+    A write may change what another node reads. So nothing is moved or recomputed, and what the backward reads of the forward is
+    saved as it is, like eager's saved tensors.
+    """
+    nodes = list(joint_module.graph.nodes)
+    late: set[Node] = set()
+    for node in nodes[:-1]:
+        is_item = node.target is operator.getitem and node.args[0] not in late
+        is_tagged = node.meta.get("partitioner_tag") in (IS_BACKWARD, "must_be_in_backward")
+        is_ours = not is_item and node.op != "get_attr" and (is_tagged or not late.isdisjoint(node.all_input_nodes))
+        if is_ours or is_tangent(node) or is_backward_seed(node):
+            late.add(node)
+    places = {node: place for place, node in enumerate(nodes)}
+    kept = sorted(_read_later(nodes, late, num_fwd_outputs), key=places.__getitem__)
+    return _write_both(joint_module, late, kept, num_fwd_outputs)
+
+
+def _read_later(nodes: Sequence[Node], late: Collection[Node], num_fwd_outputs: int) -> list[Node]:
+    """The nodes that are not `late` and that late ones read, or that are gradients, in the order of use."""
+    returned: Any = nodes[-1].args[0]
+    kept: dict[Node, None] = {}
     for node in nodes[:-1]:
         if node in late:
             kept.update(dict.fromkeys(n for n in node.all_input_nodes if n not in late))
     gradients = returned[num_fwd_outputs:]
-    kept.update(dict.fromkeys(g for g in gradients if isinstance(g, torch.fx.Node) and g not in late))
+    kept.update(dict.fromkeys(g for g in gradients if isinstance(g, Node) and g not in late))
+    return list(kept)
+
+
+def _write_both(
+    joint_module: torch.fx.GraphModule, late: Collection[Node], kept: Sequence[Node], num_fwd_outputs: int
+) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+    """The graphs of the nodes that are not `late`, and of those that are. The first returns `kept` after its outputs."""
+    nodes = list(joint_module.graph.nodes)
+    tangents = [node for node in nodes if node.op == "placeholder" and node in late]
+    returned = list(nodes[-1].args[0])
+    gradients = returned[num_fwd_outputs:]
     tensors = [n for n in kept if isinstance(n.meta.get("val"), torch.Tensor) and n.op != "get_attr"]
     numbers = [n for n in kept if not isinstance(n.meta.get("val"), torch.Tensor) and n.op != "get_attr"]
 
@@ -79,6 +132,8 @@ def default_partition(
 
     The forward returns these, then saved tensors, then saved numbers; the backward takes numbers, tensors, tangents.
     """
+    if writes_as_recorded(joint_module.graph):
+        return split_as_recorded(joint_module, num_fwd_outputs)
     joint = read_joint(joint_module, num_fwd_outputs)
     saved = without_repeated_memory(joint, read_by_backward(joint))
     forward, backward = write_graphs(joint, plan_split(joint, saved))

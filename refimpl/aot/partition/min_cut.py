@@ -16,6 +16,7 @@ import torch
 
 from refimpl.aot.partition.common_subexpressions import equivalent_nodes
 from refimpl.aot.partition.cut_problem import CutProblem
+from refimpl.aot.partition.default import split_as_recorded, writes_as_recorded
 from refimpl.aot.partition.joint_graph import read_joint
 from refimpl.aot.partition.recomputation import OpKind, budget_of_graph, current_options, kind_of
 from refimpl.aot.partition.split import plan_split, without_derived_numbers, write_graphs
@@ -40,6 +41,8 @@ def min_cut_rematerialization_partition(
     """
     options = current_options()
     graph = joint_module.graph
+    if writes_as_recorded(graph):
+        return split_as_recorded(joint_module, num_fwd_outputs)
     merges = equivalent_nodes(graph, _may_merge) if options.merges_common_subexpressions else {}
     joint = read_joint(joint_module, num_fwd_outputs, merges)
     problem = CutProblem(joint, options.prices, static_lifetime_input_indices or (), recomputable_ops)

@@ -15,7 +15,6 @@ from torch.testing._internal.two_tensor import TwoTensor
 import refimpl
 from refimpl._torch import FakeTensorMode
 from refimpl.aot_entry_points import aot_function, aot_module_simplified
-from refimpl.errors import UnsupportedByRefimpl
 from refimpl.pipeline import compile_aot
 from refimpl.tests.agreement import assert_agrees
 from refimpl.tests.corpus.mutation import TWO, number_masked_by_itself
@@ -468,11 +467,3 @@ def test_pre_grad_passes_rewrite_graph_modules_only(*, is_graph: bool, function:
     module = torch.fx.symbolic_trace(SineOfSum()) if is_graph else SineOfSum()
     compiled = aot_module_simplified(module, (x,), lambda gm, _: gm, pre_grad_passes=sine_to_cosine)
     torch.testing.assert_close(compiled(x)[0], function(x + 1))
-
-
-def test_functionalization_cannot_be_disabled() -> None:
-    x = torch.randn(3)
-    compiled = aot_function(torch.sin, lambda gm, _: gm, disable_functionalization=False)
-    torch.testing.assert_close(compiled(x), x.sin())
-    with pytest.raises(UnsupportedByRefimpl, match="disable_functionalization"):
-        aot_function(torch.sin, lambda gm, _: gm, disable_functionalization=True)

@@ -1,4 +1,4 @@
-"""Graphs that write to their inputs (keep_inference_input_mutations)."""
+"""Graphs that write: into their inputs (keep_inference_input_mutations), or as the program does (disable_functionalization)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 
 from refimpl.aot.export.function import _aot_export_function
 from refimpl.aot.options import aot_settings
+from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
 from refimpl.aot_entry_points import aot_function, aot_module, aot_module_simplified
 from refimpl.tests.aot.kept_graphs import Compiler, is_functional, leaf_of_numbers, outputs_of
 from refimpl.tests.corpus import Program, fractional, programs_of
@@ -21,6 +22,13 @@ aten = torch.ops.aten
 
 WAYS: dict[str, dict[str, Any]] = {
     "kept": {"keep_inference_input_mutations": True},
+    "recorded": {"keep_inference_input_mutations": True, "disable_functionalization": True},
+    "recorded-outside": {"disable_functionalization": True},
+    "min_cut": {
+        "keep_inference_input_mutations": True,
+        "disable_functionalization": True,
+        "partition_fn": min_cut_rematerialization_partition,
+    },
 }
 TOPICS = ("mutation", "storage", "geometry", "views")
 WRITING = [one for one in programs_of("aot") if one.topic in TOPICS and not one.refused]
@@ -213,6 +221,119 @@ def test_an_exported_joint_graph_writes_to_its_buffers() -> None:
     assert [t.tolist() for t in (*results, buffer)] == [[1.0, 2.0], [1.0, 1.0]]
     assert gradients[0].tolist() == [1.0, 10.0]
     assert gradients[1] is None
+
+
+# --------------------------------------------------------------------------------------------------- disable_functionalization
+
+
+class Counted(torch.autograd.Function):
+    """Writes to its second argument and to an intermediate, and in the backward to what it has saved."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, calls: Tensor) -> Tensor:  # type: ignore[override]
+        torch._foreach_add_([calls], [1.0])
+        factor = calls + 1
+        torch._foreach_mul_([factor], [3.0])
+        ctx.save_for_backward(factor)
+        return factor * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        (factor,) = ctx.saved_tensors
+        torch._foreach_mul_([factor], [4.0])
+        return gradient * factor, None
+
+
+def counted(x: Tensor, calls: Tensor) -> Tensor:
+    return Counted.apply(x, calls).sin_().clone()  # type: ignore[no-untyped-call, no-any-return]
+
+
+@pytest.mark.parametrize("partition", [default_partition, min_cut_rematerialization_partition])
+def test_graphs_keep_the_programs_own_writes(partition: Callable[..., Any]) -> None:
+    compiler = Compiler()
+    compiled = compiler.function(
+        counted, partition_fn=partition, keep_inference_input_mutations=True, disable_functionalization=True
+    )
+    ours, theirs = ((leaf_of_numbers(3), torch.zeros(3)) for _ in range(2))
+    result, expected = compiled(*ours), counted(*theirs)
+    result.sum().backward()
+    expected.sum().backward()
+    assert torch.equal(result, expected)
+    assert torch.equal(ours[0].grad, theirs[0].grad)  # type: ignore[arg-type]
+    assert ours[1].tolist() == theirs[1].tolist() == [1.0] * 3
+    writes = [aten._foreach_add_.ScalarList, aten._foreach_mul_.ScalarList, aten.sin_.default]
+    assert [target for target in targets_of(compiler.graph("fw")) if target in writes] == writes
+    assert targets_of(compiler.graph("bw")).count(aten._foreach_mul_.ScalarList) == 1
+
+
+def test_an_inference_graph_keeps_the_programs_own_writes() -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        x.add_(1)
+        return (x * y).relu_()
+
+    compiler = Compiler()
+    options = {"keep_inference_input_mutations": True, "disable_functionalization": True}
+    x = torch.ones(2)
+    assert compiler.function(function, **options)(x, torch.tensor([-1.0, 1.0])).tolist() == [0.0, 2.0]
+    assert x.tolist() == [2.0, 2.0]
+    graph = compiler.graph("inference")
+    assert targets_of(graph) == [aten.add_.Tensor, aten.mul.Tensor, aten.relu_.default]
+    assert len(outputs_of(graph)) == 1
+
+
+def test_an_input_whose_write_autograd_sees_is_cloned() -> None:
+    """The graph writes to the clone; the caller's tensor gets its value and its history from there."""
+
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        x.mul_(w)
+        return x.sin()
+
+    compiler = Compiler()
+    compiled = compiler.function(function, keep_inference_input_mutations=True, disable_functionalization=True)
+    found = []
+    for call in (compiled, function):
+        leaf, w = leaf_of_numbers(3), torch.tensor([2.0, 3.0, 4.0])
+        x = leaf * 1
+        (call(x, w) + x).sum().backward()
+        found.append([t.tolist() for t in (x, leaf.grad)])  # type: ignore[union-attr]
+    assert found[0] == found[1]
+    assert targets_of(compiler.graph("fw"))[:2] == [aten.clone.default, aten.mul_.Tensor]
+
+
+def _shared(x: Tensor) -> Tensor:
+    whole = x * 1
+    return compiled_of(_write_part)(whole, whole[0])
+
+
+def _write_part(whole: Tensor, part: Tensor) -> Tensor:
+    part.mul_(2)
+    return whole.sin()
+
+
+def compiled_of(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return aot_function(function, lambda gm, _: gm, disable_functionalization=True)
+
+
+def test_inputs_that_share_memory_are_functionalized_all_the_same() -> None:
+    x, y = leaf_of_numbers(2, 2), leaf_of_numbers(2, 2)
+    _shared(x).sum().backward()
+    whole = y * 1
+    _write_part(whole, whole[0]).sum().backward()
+    assert torch.equal(x.grad, y.grad)  # type: ignore[arg-type]
+
+
+def test_dropout_of_a_checkpoint_is_drawn_once() -> None:
+    def function(x: Tensor, calls: Tensor) -> Any:
+        calls.add_(1)
+        block = lambda x: torch.nn.functional.dropout(x.sin(), 0.5)  # noqa: E731
+        return torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+
+    x = leaf_of_numbers(64)
+    options = {"keep_inference_input_mutations": True, "disable_functionalization": True}
+    result = aot_function(function, lambda gm, _: gm, **options)(x, torch.zeros(()))
+    result.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad == 0, result.detach() == 0)
 
 
 # ------------------------------------------------------------------------------------------------------- the backward graph

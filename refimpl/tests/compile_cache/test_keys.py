@@ -209,6 +209,7 @@ CHANGES = (
     Change(name="the table of rules", options={"decompositions": decomposition_table}),
     Change(name="views that are replayed", setting=lambda patch: torch.autograd._force_original_view_tracking(True)),
     Change(name="writes that stay in the graph", options={"keep_inference_input_mutations": True}),
+    Change(name="writes of the program", options={"disable_functionalization": True}),
     Change(name="another version of torch", setting=_patched(torch, "__version__", "2.99.0")),
     Change(name="other sources of refimpl", setting=_patched(environment, "source_hash", lambda: "0")),
     Change(name="another format", setting=_patched(environment, "FORMAT", environment.FORMAT + 1)),
