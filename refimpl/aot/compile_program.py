@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from refimpl.aot.analysis.metadata import ProgramAnalysis
-from refimpl.aot.effects import thread_tokens, unlift_tokens
+from refimpl.aot.effects import new_tokens, number_inputs, thread_tokens, unlift_tokens, with_first_tokens
 from refimpl.aot.functional_program import FunctionalProgram, ProgramFacts, ProgramRequest
 from refimpl.aot.in_graph_mutations import with_mutations_in_graph
 from refimpl.aot.joint.gradient_dependences import constants_behind
 from refimpl.aot.joint.partial_backward import is_divisible, tangents_behind, without_new_guards, without_tangents
 from refimpl.aot.joint.zero_gradients import refuse_missing_tangents, refuse_zeros
-from refimpl.aot.options import AOTConfig
+from refimpl.aot.options import AOTConfig, current_settings
 from refimpl.aot.partition import default_partition
 from refimpl.aot.rng import with_backward_states, with_forward_states
 from refimpl.aot.runtime.autograd_function import CompiledTraining
@@ -43,7 +43,7 @@ from refimpl.symbolic.errors import NewGuard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionedProgram:
-    """The graphs that a compiler gets. They create effect tokens themselves."""
+    """The graphs that a compiler gets. Unless AOTConfig keeps effect tokens, the graphs create these themselves."""
 
     program: ProgramFacts
     analysis: ProgramAnalysis
@@ -53,7 +53,11 @@ class PartitionedProgram:
     backward: torch.fx.GraphModule | None = None
     """None without gradients, or if autograd raised for all of them: computing one then raises the error."""
     num_outputs: int = 0
-    """The number of the forward's outputs that are not saved values."""
+    """The number of the forward's outputs that are neither tokens nor saved values."""
+    forward_tokens: int = 0
+    """How many effect tokens are the forward's first inputs and first outputs."""
+    backward_tokens: int = 0
+    """How many are the backward's last inputs and last outputs."""
     dependences: tuple[frozenset[int], ...] = ()
     histories: tuple[frozenset[int], ...] = ()
     is_dense: bool = False
@@ -86,12 +90,21 @@ def partition(program: FunctionalProgram, config: AOTConfig) -> PartitionedProgr
         return _forward_and_backward(program, config)
     if not analysis.differentiable and _keeps_mutations(program, config):
         graph_module, analysis = with_mutations_in_graph(graph_module, analysis, program.slot_placeholders())
-    unlift_tokens(graph_module, first_outputs=len(thread_tokens(graph_module, program.traced.fake_mode).forward))
+    tokens = len(thread_tokens(graph_module, program.traced.fake_mode).forward)
+    if not _keeps_tokens(config):
+        unlift_tokens(graph_module, first_outputs=tokens)
+        tokens = 0
+    elif tokens:
+        number_inputs(graph_module.graph, "arg{}_1")
     output = graph_module.graph.output_node()
     results: Any = output.args[0]
     output.args = (tuple(results),)  # as the graphs of a partition, and as torch gives them to a compiler
     graph_module.recompile()
-    return PartitionedProgram(program=program, analysis=analysis, forward=graph_module)
+    return PartitionedProgram(program=program, analysis=analysis, forward=graph_module, forward_tokens=tokens)
+
+
+def _keeps_tokens(config: AOTConfig) -> bool:
+    return config.keeps_tokens and not current_settings().unlift_effect_tokens
 
 
 def _keeps_mutations(program: FunctionalProgram, config: AOTConfig) -> bool:
@@ -107,24 +120,31 @@ def _forward_and_backward(program: FunctionalProgram, config: AOTConfig) -> Part
     num_outputs = traced.num_dense_outputs + len(random.forward)
     dependences, histories = program.gradient_dependences(), program.gradient_histories()
     tokens = thread_tokens(program.graph_module, traced.fake_mode)
+    keeps_tokens = _keeps_tokens(config)
+    if keeps_tokens and tokens.forward:
+        number_inputs(program.graph_module.graph, "primals_{}", first=1)
     forward, backward = split(
         program.graph_module,
         ([*tokens.forward, *primals], [*tangents, *tokens.backward]),
         num_fwd_outputs=len(tokens.forward) + num_outputs,
         **_static_inputs(split, range(len(tokens.forward), len(tokens.forward) + config.num_params_buffers)),
     )
-    unlift_tokens(forward, first_outputs=len(tokens.forward))
-    unlift_tokens(backward, last_outputs=len(tokens.backward))
+    if not keeps_tokens:
+        unlift_tokens(forward, first_outputs=len(tokens.forward))
+        unlift_tokens(backward, last_outputs=len(tokens.backward))
     if _keeps_mutations(program, config):
         given = {node.name: node for node in forward.graph.find_nodes(op="placeholder")}
         in_forward = [None if node is None else given.get(node.name) for node in slots]
-        forward, analysis = with_mutations_in_graph(forward, analysis, in_forward)
+        num_tokens = len(tokens.forward) if keeps_tokens else 0
+        forward, analysis = with_mutations_in_graph(forward, analysis, in_forward, num_tokens=num_tokens)
     return PartitionedProgram(
         program=program,
         analysis=analysis,
         forward=forward,
         backward=backward,
         num_outputs=num_outputs - _num_kept(program, analysis),
+        forward_tokens=len(tokens.forward) if keeps_tokens else 0,
+        backward_tokens=len(tokens.backward) if keeps_tokens else 0,
         dependences=dependences,
         histories=histories,
         is_dense=not program.keeps_writes
@@ -161,8 +181,9 @@ def compile_graphs(partitioned: PartitionedProgram, config: AOTConfig) -> Compil
     assert compiler is not None
     with graph_being_compiled(config.aot_id, "forward" if is_training else "inference"):
         found = compiler(graph_module, _examples(graph_module))
-    num_kept = _num_kept(program, partitioned.analysis)
-    forward = with_traced_strides(boxed(found), found, graph_module, program.num_dense_outputs - num_kept)
+    num_kept, tokens = _num_kept(program, partitioned.analysis), partitioned.forward_tokens
+    returned = range(tokens, tokens + program.num_dense_outputs - num_kept)
+    forward = with_traced_strides(with_first_tokens(boxed(found), tokens), found, graph_module, returned)
     if is_training:
         forward = with_answers(forward, graph_module)
     if program.random.forward:
@@ -209,7 +230,8 @@ def _examples(graph_module: torch.fx.GraphModule) -> list[Any]:
 class _LazyCompile:
     """The backward graph, compiled when a gradient is first computed. Safe to call from several threads.
 
-    kept: positions of its outputs that the compiled call returns; None for all.
+    kept: positions of its outputs that the compiled call returns; None for all. num_tokens: how many effect tokens are its
+    last inputs.
     is_late: the forward may have run already. If compiling then needs a new guard, the graph runs uncompiled.
     """
 
@@ -219,9 +241,11 @@ class _LazyCompile:
         config: AOTConfig,
         kept: Sequence[int] | None = None,
         *,
+        num_tokens: int = 0,
         is_late: bool = False,
     ) -> None:
         self._is_late = is_late
+        self._num_tokens = num_tokens
         self._graph_module = graph_module
         self._kept = kept
         self._config = config
@@ -238,12 +262,12 @@ class _LazyCompile:
         return self._compiled
 
     def _compile(self) -> BoxedCall:
-        call, kept = self._compile_all(), self._kept
+        call, kept, num_tokens = self._compile_all(), self._kept, self._num_tokens
         if kept is None:
             return call
 
         def call_and_select(inputs: list[Any]) -> list[Any]:
-            found = call(inputs)
+            found = call([*inputs, *new_tokens(num_tokens)] if num_tokens else inputs)
             return [found[position] for position in kept]
 
         return call_and_select
@@ -296,7 +320,10 @@ class BackwardGraphs:
             self._returned = tuple(graph_module.graph.output_node().args[0])  # type: ignore[arg-type]
             if program.layout is None:
                 self._kept = _return_one_gradient_an_input(graph_module, self._analysis.gradients)
-            self._whole = _LazyCompile(graph_module, config, self._kept)
+            num_tokens = partitioned.backward_tokens
+            if num_tokens:
+                self._kept = [*(self._kept or range(len(self._returned)))][:-num_tokens]
+            self._whole = _LazyCompile(graph_module, config, self._kept, num_tokens=num_tokens)
             if program.random.backward:
                 self._whole = with_backward_states(self._whole, program.random)
         if program.layout is not None:
@@ -313,7 +340,11 @@ class BackwardGraphs:
             return None
         divisible = is_divisible(graph_module)
         return plan_saved_values(
-            partitioned.forward, graph_module, partitioned.num_outputs, analysis, is_divisible=divisible
+            partitioned.forward,
+            graph_module,
+            partitioned.forward_tokens + partitioned.num_outputs,
+            analysis,
+            is_divisible=divisible,
         )
 
     def __call__(self, missing: frozenset[int]) -> BoxedCall:

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from refimpl._torch import FakeTensorMode, OpOverload, registered_effect, with_effects
-from refimpl.aot.joint.backward import backward_nodes
+from refimpl.aot.joint.backward import backward_nodes, is_backward_seed, is_tangent
+from refimpl.aot.runtime.graph_call import BoxedCall
 
 TOKEN = "tokens_"
 BACKWARD_TOKEN = "tangents_token"  # as upstream names it; partitioners take it for an incoming gradient
@@ -140,6 +141,28 @@ def unlift_tokens(
     graph_module.recompile()
 
 
+def number_inputs(graph: torch.fx.Graph, pattern: str, *, first: int = 0) -> None:
+    """Number the tokens and the inputs of the program, from `first` on. `pattern`: their name."""
+    placeholders = graph.find_nodes(op="placeholder")
+    inputs = [n for n in placeholders if not (is_tangent(n) or is_backward_seed(n) or "fwd_seed" in str(n.target))]
+    for number, node in enumerate(inputs, first):
+        node.name = node.target = pattern.format(number)
+
+
+def new_tokens(count: int) -> list[torch.Tensor]:
+    """Tokens for one call of a graph. They carry no data."""
+    return [torch.empty(0, device="cpu") for _ in range(count)]
+
+
+def with_first_tokens(call: BoxedCall, count: int) -> BoxedCall:
+    """A function without the `count` tokens that are a graph's first inputs and outputs.
+
+    Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py EffectTokensWrapper
+    Differs: passes empty tensors, as in the example inputs; upstream passes None
+    """
+    return (lambda inputs: call([*new_tokens(count), *inputs])[count:]) if count else call
+
+
 def effect_of(node: torch.fx.Node) -> Any:
     """The registered kind of side effect of a call; None if it has none."""
     if node.op != "call_function" or node.target is with_effects:
@@ -172,11 +195,13 @@ class _Chains:
         if _returns_several(node, value):
             for element in list(node.users):
                 element.args = (call, element.args[1] + 1)  # type: ignore[operator]
-        elif node.users:
+        else:
             with graph.inserting_before(node):
                 result = graph.call_function(operator.getitem, (call, 1))
             result.meta = {**node.meta}
             node.replace_all_uses_with(result)
+            if not result.users:  # upstream's names count it too
+                graph.erase_node(result)
         graph.erase_node(node)
         self.tokens[effect] = new_token
 

@@ -55,11 +55,12 @@ def _calls_forward(class_: type[torch.fx.GraphModule]) -> bool:
 
 
 def with_traced_strides(
-    call: BoxedCall, compiled: Callable[..., Any], graph_module: torch.fx.GraphModule, count: int
+    call: BoxedCall, compiled: Callable[..., Any], graph_module: torch.fx.GraphModule, positions: range
 ) -> BoxedCall:
-    """A function that copies those of the first `count` outputs whose strides differ from the trace.
+    """A function that copies those of the graph's outputs at `positions` whose strides differ from the trace.
 
-    call: `compiled` as a function of a list. Outputs with symbolic sizes or strides are not checked.
+    call: `compiled` as a function of a list, whose outputs begin with the first of `positions`. Outputs with symbolic sizes or
+    strides are not checked.
     Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py, and Inductor, which keeps the strides of outputs
     Differs: checked for every backend. Views are remade from outputs: with other strides in the base, they would differ,
     or could not be made.
@@ -67,7 +68,8 @@ def with_traced_strides(
     if isinstance(compiled, torch.fx.GraphModule):
         return call
     returned: Any = graph_module.graph.output_node().args[0]
-    strides = [(position, stride) for position, node in enumerate(returned[:count]) if (stride := _stride(node))]
+    checked = returned[positions.start : positions.stop]
+    strides = [(position, stride) for position, node in enumerate(checked) if (stride := _stride(node))]
     if not strides:
         return call
 

@@ -15,7 +15,7 @@ from refimpl.aot.effects import thread_tokens, unlift_tokens
 from refimpl.aot.options import aot_settings
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
 from refimpl.aot_entry_points import aot_function
-from refimpl.tests.graphs import Graphs
+from refimpl.tests.graphs import Graphs, placeholders_of
 from refimpl.trace.make_fx import make_fx
 
 Tensor = torch.Tensor
@@ -170,8 +170,9 @@ def test_compiling_has_no_effects() -> None:
 def test_each_effect_takes_the_token_of_the_one_before() -> None:
     """AO-10, AO-11: tokens are made at the top and go nowhere at the end; none is an input or an output."""
     graphs = Graphs()
-    out = aot_function(several_notes, graphs)(torch.arange(3.0).requires_grad_())
-    out.sum().backward()
+    with aot_settings(unlift_effect_tokens=True):
+        out = aot_function(several_notes, graphs)(torch.arange(3.0).requires_grad_())
+        out.sum().backward()
     for graph_module, count in zip(graphs.seen, (5, 2), strict=True):
         nodes = calls(graph_module)
         assert nodes[0].target is MAKE
@@ -187,6 +188,57 @@ def test_each_effect_takes_the_token_of_the_one_before() -> None:
         output = next(n for n in graph_module.graph.nodes if n.op == "output")
         assert not any("token" in n.name for n in placeholders)
         assert token not in output.args[0]
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_tokens_are_inputs_and_outputs_of_the_graphs(requires_grad: bool) -> None:
+    """AO-10: the first of the forward, and the last of the backward. They are numbered with the other inputs."""
+    graphs = Graphs()
+    x = torch.arange(3.0).requires_grad_(requires_grad)
+    out = aot_function(several_notes, graphs)(
+        x,
+    )
+    names = [[n.target for n in placeholders_of(graphs.seen[0])]]
+    assert names == [["primals_1", "primals_2"] if requires_grad else ["arg0_1", "arg1_1"]]
+    forward = graphs.seen[0].graph
+    token, *results = forward.output_node().args[0]  # type: ignore[misc]
+    assert token.args == (next(reversed(forward.find_nodes(op="call_function", target=with_effects))), 0)
+    assert len(results) >= 1
+    assert {node.target for node in calls(graphs.seen[0])}.isdisjoint({MAKE, SINK})
+    if not requires_grad:
+        return
+    out.sum().backward()
+    backward = graphs.seen[1]
+    assert placeholders_of(backward)[-1].target == "tangents_token"
+    gradient, token = backward.graph.output_node().args[0]  # type: ignore[misc]
+    assert gradient.meta["val"].shape == (3,)
+    assert token.args[0].target is with_effects
+
+
+def test_a_compiler_that_returns_a_function_need_not_know_the_tokens() -> None:
+    def compiler(graph_module: torch.fx.GraphModule, examples: Any) -> Callable[..., Any]:
+        return lambda *args: graph_module(*args)
+
+    compiled = aot_function(between_writes, compiler, keep_inference_input_mutations=True)
+    for requires_grad in (False, True):
+        assert events_of(compiled, requires_grad=requires_grad) == events_of(
+            between_writes, requires_grad=requires_grad
+        )
+
+
+def test_a_graph_with_tokens_writes_to_its_inputs() -> None:
+    def program(x: Tensor, calls: Tensor) -> Tensor:
+        calls.add_(1)
+        return torch.ops.refimpl_test_effects.note(x, "a") * calls
+
+    for requires_grad in (False, True):
+        EVENTS.clear()
+        x, calls_ = torch.ones(2, requires_grad=requires_grad), torch.zeros(())
+        graphs = Graphs()
+        compiled = aot_function(program, graphs, keep_inference_input_mutations=True)
+        assert [compiled(x, calls_).tolist() for _ in range(2)] == [[1.0, 1.0], [2.0, 2.0]]
+        assert calls_ == 2
+        assert torch.ops.aten.copy_.default in [node.target for node in calls(graphs.seen[0])]
 
 
 def test_effects_survive_dead_code_elimination() -> None:
