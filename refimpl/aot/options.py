@@ -45,13 +45,10 @@ class AOTConfig:
     record_stack_traces: bool = False
     functionalization: str = "table"
     disable_functionalization: bool = False  # the graphs keep the program's writes (refimpl.aot.recorded_writes)
-    keeps_tokens: bool = (
-        False  # effect tokens are inputs and outputs of the graphs, unless `unlift_effect_tokens` is set
-    )
+    keeps_tokens: bool = False  # effect tokens are inputs and outputs, unless `unlift_effect_tokens` is set
     specializes_integers: bool = False  # integer arguments are constants, even with symbolic sizes
     is_followed: bool = False  # more of the program follows, and may write to leaves before the backward
     merges_duplicates: bool = False  # a tensor passed twice has one placeholder, even if nothing is written
-    takes_tokens: bool = False  # compilers get graphs whose effect tokens are inputs and outputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
