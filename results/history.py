@@ -402,8 +402,8 @@ def flaky_cases(store: Store) -> list[tuple[str, Flakiness]]:
     found: list[tuple[str, Flakiness]] = []
     with store.reading() as connection:
         known = connection.execute(runs).all()
-        facts = {run: tuple(of_run) for run, _, *of_run in known}
-        labels = {run: tested(_environment(environment)) for run, environment, *_ in known}
+        facts = {row[0]: tuple(row[2:]) for row in known}
+        labels = {row[0]: tested(_environment(row[1])) for row in known}
         rows = connection.execution_options(yield_per=BLOCK).execute(query)
         for case_id, of_case in groupby(rows, key=itemgetter(0)):
             one = _flakiness(

@@ -129,8 +129,9 @@ def _sources(quantity: Quantity, classes: Mapping[str, str], past: Past) -> list
             return [centre_for(one, noise_class) for one, noise_class in zip(shortest, classes.values(), strict=True)]
         case "compile time":  # by the clock that the newest run of a case has
             clocks: tuple[Source, Source] = ("compile wall", "compile CPU")
-            counts = [past.aligned(names, [clock] * len(names)).count for clock in clocks]
-            newest = [_newest(wall, cpu) for wall, cpu in zip(*counts, strict=True)]
+            walls, cpus = ([*itertools.repeat(clock, len(names))] for clock in clocks)
+            counts = zip(past.aligned(names, walls).count, past.aligned(names, cpus).count, strict=True)
+            newest = [_newest(wall, cpu) for wall, cpu in counts]
             return [clocks[is_cpu] for is_cpu in newest]
         case "peak memory":
             return ["peak memory"] * len(names)

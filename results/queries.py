@@ -270,7 +270,8 @@ def last_judged(store: Store, run_id: str, case_ids: Iterable[str]) -> dict[str,
     with store.reading() as connection:
         this = sa.select(RUNS.c.run).where(RUNS.c.run_id == run_id).scalar_subquery()
         earlier = sa.select(RUNS.c.run).where(RUNS.c.run < this).order_by(RUNS.c.run.desc()).limit(_MOST_RUNS)
-        for run in connection.execute(earlier).scalars().all():
+        numbers: Sequence[int] = connection.execute(earlier).scalars().all()
+        for run in numbers:
             recorded = sa.select(CASES.c.case_id).join_from(CASES, RECORDS, SAME_CASE).where(CASES.c.run == run)
             of_run = wanted.intersection(connection.execute(recorded).scalars())
             found |= dict.fromkeys(of_run, run)
