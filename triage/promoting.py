@@ -88,11 +88,12 @@ def promote(
     entry["found"] = f"{_origin(asked, db)}, torch {torch.__version__}, {_today()}" + entry.pop("reduced", "")
     text = _checked_text(entry, asked)
     _append(to, text)
-    path, group = shlex.quote(os.path.relpath(to)), glob.escape(to.stem)
+    path, group = shlex.quote(os.path.relpath(to)), glob.escape(to.name)
     sys.stdout.write(
         f"{path}: {entry['id']}\n\n{textwrap.indent(text.strip(), '    ')}\n\n"
         f"torch-oracle issues {entry['id']} --known {path} --run\n"
-        f"torch-oracle sweep --suite regressions --known torch,{path} --match {shlex.quote(f'{group}/*')}\n"
+        f"torch-oracle sweep --suite regressions --known torch,{path} --match {shlex.quote(f'{group}/*')} "
+        f"--subject {shlex.quote(entry['rung'])}\n"
     )
 
 

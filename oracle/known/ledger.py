@@ -53,7 +53,7 @@ PROGRAMS = Path(__file__).with_name("programs")
 SEEN = Path(__file__).with_name("seen.json")
 BUILT_IN = "torch"  # the word of `--known` for the built-in ledger
 REGRESSIONS = "regressions"  # the suite that runs the programs
-VARIANTS = "known"  # its group for programs in the built-in entries themselves; of another ledger, the file's name without .toml
+VARIANTS = "known"  # its group for programs in the built-in entries themselves; of another ledger the file's name, "known.toml"
 
 _REQUIRED = ("id", "title", "severity", "rung", "statuses", "expires")
 _OF_PROGRAM = ("source", "calls", "seed", "is_module", "dynamic", "sizes", "config", "expects_raise", "policy")
@@ -358,7 +358,7 @@ def _issue(entry: Mapping[str, Any], path: Path) -> KnownIssue:
             do="correct the entry; the docstring of oracle/known/ledger.py says what each field is",
         )
     pattern = entry.get("finding")
-    group = VARIANTS if path.parent == ENTRIES else path.stem
+    group = VARIANTS if path.parent == ENTRIES else path.name
     own = entry.get("program", f"{group}/{name}")
     return KnownIssue(
         id=name,

@@ -166,7 +166,7 @@ backward = true
 """
     path.write_text(ENTRY + more)
     (issue,) = load_ledger(path).issues
-    assert (issue.program_name, issue.found, issue.program.seed) == ("own/own", "run 1", 3)
+    assert (issue.program_name, issue.found, issue.program.seed) == ("own.toml/own", "run 1", 3)
     assert issue.program.expects_raise
     assert issue.program.policy.strides == "ignore"
     assert [call.backward for call in issue.program.calls] == [True]
@@ -176,11 +176,11 @@ def test_a_fixed_entry_explains_nothing(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
     refusal = ENTRY.replace('"fail_accuracy"', '"fail_to_run"') + "message = 'Error*'\n"
     path.write_text(refusal)
-    assert load_ledger(path).of_case("regressions/own/own")
+    assert load_ledger(path).of_case("regressions/own.toml/own")
     assert load_ledger(path).with_message(Status.FAIL_TO_RUN, "Error: no")
     path.write_text(refusal + "fixed = '2.14.0'\n")
     assert load_ledger(path).issues[0].fixed == "2.14.0"
-    assert not load_ledger(path).of_case("regressions/own/own")
+    assert not load_ledger(path).of_case("regressions/own.toml/own")
     assert not load_ledger(path).with_message(Status.FAIL_TO_RUN, "Error: no")
 
 

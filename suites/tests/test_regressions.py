@@ -109,24 +109,24 @@ expires = 2099-01-01
 source = "def program(): pass"
 {more}
 """
-    path = tmp_path / "own.toml"
+    path = tmp_path / "known.toml"  # a group of the built-in ledger is "known"
     texts = [
         entry.format(id="live", rung="inductor", more=""),
         entry.format(id="fixed", rung="mine:compile", more="fixed = '2.13'"),
     ]
     path.write_text("".join(texts))
     own = Selection(ledgers=(str(path),))
-    assert SUITE.groups(own) == [*SUITE.groups(Selection()), "own"]
-    live, fixed = SUITE.programs(own, "own")
-    assert (live.program.name, live.tags, live.group) == ("own/live", ("differs",), "own")
-    assert (fixed.program.name, fixed.tags) == ("own/fixed", ("agrees",))
+    assert SUITE.groups(own) == [*SUITE.groups(Selection()), "known.toml"]
+    live, fixed = SUITE.programs(own, "known.toml")
+    assert (live.program.name, live.tags, live.group) == ("known.toml/live", ("differs",), "known.toml")
+    assert (fixed.program.name, fixed.tags) == ("known.toml/fixed", ("agrees",))
     assert "inductor" in live.subjects
     quick = Selection(ledgers=(str(path),), quick=True)
-    assert [program.subjects for program in SUITE.programs(quick, "own")] == [("inductor",), ()]
-    (only,) = SUITE.programs(Selection(ledgers=(str(path),), tags=("agrees",), match=("own/*",)), "own")
-    assert only.program.name == "own/fixed"
+    assert [program.subjects for program in SUITE.programs(quick, "known.toml")] == [("inductor",), ()]
+    (only,) = SUITE.programs(Selection(ledgers=(str(path),), tags=("agrees",), match=("known.toml/*",)), "known.toml")
+    assert only.program.name == "known.toml/fixed"
     with pytest.raises(UsageError):
-        list(SUITE.programs(Selection(), "own"))
+        list(SUITE.programs(Selection(), "known.toml"))
 
 
 @pytest.mark.parametrize(

@@ -53,11 +53,12 @@ def test_a_wrong_program_becomes_an_entry_with_its_smallest_form(
     printed = capsys.readouterr().out
     assert printed.startswith("own.toml: model-mix\n")
     assert "\ntorch-oracle issues model-mix --known own.toml --run\n" in printed
+    assert printed.endswith(f"--known torch,own.toml --match 'own.toml/*' --subject {_WRONG}\n")
     assert (folder / "own.toml").read_text().startswith("# ours\n\n[[issue]]\n")
     (issue,) = load_ledger(folder / "own.toml").issues
     assert (issue.rung, issue.statuses, issue.severity.value) == (_WRONG, ("fail_accuracy",), "wrong value")
     assert (issue.link, issue.expires) == ("https://example.org/1", datetime.date(2030, 1, 1))
-    assert issue.program_name == "own/model-mix"
+    assert issue.program_name == "own.toml/model-mix"
     assert issue.found.startswith(f"model.py:mix, torch {torch.__version__}, ")
     assert issue.found.endswith(" statements reduced to 1")
     assert issue.finding is not None
