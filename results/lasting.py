@@ -128,11 +128,10 @@ def _sources(quantity: Quantity, classes: Mapping[str, str], past: Past) -> list
             shortest = past.shortest(names).tolist()
             return [centre_for(one, noise_class) for one, noise_class in zip(shortest, classes.values(), strict=True)]
         case "compile time":  # by the clock that the newest run of a case has
-            clocks: tuple[Source, Source] = ("compile wall", "compile CPU")
-            walls, cpus = ([*itertools.repeat(clock, len(names))] for clock in clocks)
+            walls: list[Source] = ["compile wall"] * len(names)
+            cpus: list[Source] = ["compile CPU"] * len(names)
             counts = zip(past.aligned(names, walls).count, past.aligned(names, cpus).count, strict=True)
-            newest = [_newest(wall, cpu) for wall, cpu in counts]
-            return [clocks[is_cpu] for is_cpu in newest]
+            return ["compile CPU" if _newest(wall, cpu) else "compile wall" for wall, cpu in counts]
         case "peak memory":
             return ["peak memory"] * len(names)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from oracle.known.ledger import BUILT_IN
 from oracle.verdict import Status
 
 COMMANDS_SHOWN = 3
@@ -41,6 +42,7 @@ class EndReport:
     subjects_are_own: bool  # the user named none
     selection: Sequence[str] = ()  # the options that chose the programs
     internal_errors: Sequence[str] = ()
+    known: str = BUILT_IN  # the ledgers of the run, by comma
     execution: Sequence[str] = ()  # the options that say where it ran, which are not stored with it
 
     @property
@@ -114,7 +116,10 @@ class EndReport:
                 )
             )
         if self.statuses.get(Status.KNOWN.value):
-            wanted.append((["issues"], "list the known issues of PyTorch, most severe first"))
+            own = self.known not in (BUILT_IN, "none")
+            ledgers = ["--known", self.known] if own else []
+            whose = "these ledgers" if own else "PyTorch"
+            wanted.append((["issues", *ledgers], f"list the known issues of {whose}, most severe first"))
         if self.subjects_are_own:
             own = [*self.selection, "--subject", "my_package.my_module:my_backend"]
             wanted.append((["sweep", *own], "run the same programs on your own backend"))

@@ -245,6 +245,7 @@ class Sweep:
             first_finding=findings[0].case_id if findings else "",
             subjects_are_own=self.request.subjects_are_own,
             selection=self.request.selection_options(),
+            known=self.request.known,
             internal_errors=summary.internal_errors,
             execution=self.execution.words(),
         )

@@ -78,6 +78,12 @@ def test_exit_codes(end: End, statuses: dict[str, int], errors: tuple[str, ...],
     assert report(end=end, statuses=statuses, internal_errors=errors).exit_code == code
 
 
+def test_known_issues_are_listed_of_the_ledgers_that_the_run_used() -> None:
+    assert ["issues"] in commands(report(statuses={"known": 1}).lines())
+    own = report(statuses={"known": 1}, known="torch,/there/known.toml").lines()
+    assert ["issues", "--known", "torch,/there/known.toml"] in commands(own)
+
+
 def test_at_most_three_commands_are_shown_and_a_backend_of_ones_own_gets_the_same_programs() -> None:
     statuses = {"fail_grad": 3, "known": 4}
     many = report(end=End.INTERRUPTED, statuses=statuses, first_finding=CASE, selection=("--suite", "opinfo"))
