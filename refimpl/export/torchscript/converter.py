@@ -20,6 +20,8 @@ from refimpl._torch import is_opaque_object, wrap_script_module
 from refimpl.export.entry_points import export
 from refimpl.export.errors import invalid_input
 from refimpl.export.exported_program import ExportedProgram
+from refimpl.export.shapes.dims import Dim
+from refimpl.export.shapes.policies import map_arguments, signature_of
 from refimpl.export.torchscript.interpreter import ScriptInterpreterState, unknown_nodes
 from refimpl.export.torchscript.values import ModulePath
 
@@ -36,7 +38,13 @@ class TS2EPConverter:
 
     def convert(self, *, dynamic_shapes: Any = None) -> ExportedProgram:
         """The program, as `refimpl.export.export` gives it. Raises what that raises; UnsupportedByRefimpl with the line of the
-        script for what is not known; ScriptRaised for what it raises itself."""
+        script for what is not known; ScriptRaised for what it raises itself.
+
+        dynamic_shapes: by default every size may vary as far as the script allows, as it may for the script.
+        """
+        if dynamic_shapes is None:
+            given = signature_of(self._module).bind(*self.sample_args, **self.sample_kwargs).arguments
+            dynamic_shapes = {name: map_arguments(_any_sizes, value) for name, value in given.items()}
         return export(self._module, self.sample_args, self.sample_kwargs, dynamic_shapes=dynamic_shapes)
 
     def explain(self, print_output: bool = True) -> str:
@@ -46,6 +54,12 @@ class TS2EPConverter:
         if print_output:
             print(text)
         return text
+
+
+def _any_sizes(value: Any) -> list[Any] | None:
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_quantized:
+        return None
+    return [Dim.AUTO] * value.dim()
 
 
 class _ScriptRunner(torch.nn.Module):

@@ -16,6 +16,7 @@ from torch import nn
 from refimpl.capture.public.errors import UserError
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export import Dim, ExportedProgram, InputKind
+from refimpl.export.errors import InputMismatch
 from refimpl.export.torchscript.converter import TS2EPConverter, convert_script, patch_forward, process_inputs
 from refimpl.export.torchscript.interpreter import ScriptRaised
 from refimpl.export.torchscript.operators import on_anything, on_numbers, on_tensor
@@ -112,6 +113,18 @@ def test_a_traced_function_holds_for_the_sizes_it_is_exported_for(function: Call
     for rows in (4, 7):
         x = torch.rand(rows, 3)
         torch.testing.assert_close(program.module()(x), function(x))
+
+
+def test_by_default_sizes_vary_as_far_as_the_script_allows() -> None:
+    class Adding(nn.Module):
+        def forward(self, x: torch.Tensor, y: list[torch.Tensor]) -> torch.Tensor:
+            return x.view(-1, 3) + y[0].sum()
+
+    module = TS2EPConverter(torch.jit.script(Adding()), (torch.rand(2, 6), [torch.rand(4)])).convert().module()
+    for x, y in ((torch.rand(5, 6), torch.rand(7)), (torch.rand(3, 12), torch.rand(4))):
+        torch.testing.assert_close(module(x, [y]), Adding()(x, [y]))
+    with pytest.raises(InputMismatch):
+        module(torch.rand(2, 5), [torch.rand(4)])
 
 
 def test_a_traced_module_is_exported_with_its_modules_state() -> None:
@@ -286,7 +299,9 @@ def test_strings_and_containers_are_computed_while_exporting() -> None:
     program = program_of(torch.jit.script(Containers()), torch.ones(2, 3))
     y, names, sizes = program.module()(torch.ones(2, 3))
     assert (y[0, 0].item(), names, sizes) == (30.0, "n0n1n2", [9, 3])
-    assert [node.target for node in program.graph.nodes if node.op == "call_function"] == [torch.ops.aten.mul.Scalar]
+    assert program.module()(torch.ones(5, 3))[2] == [9, 3]
+    called = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    assert [target for target in called if target is not torch.ops.aten.sym_size.int] == [torch.ops.aten.mul.Scalar]
 
 
 _NUMBERS: dict[str, list[Any]] = {"int": [7, -3, 2], "float": [2.5, 0.5], "bool": [True, False], "Scalar": [3, 1.5]}
