@@ -413,7 +413,8 @@ def test_sizes_that_depend_on_values_are_checked(strict: bool) -> None:
 def test_an_assertion_is_said_without_common_divisors(strict: bool) -> None:
     class Viewing(nn.Module):
         def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
-            return x.view(n.item(), 4)
+            rows: Any = n.item()
+            return x.view(rows, 4)
 
     runnable = exported(Viewing(), torch.ones(24), torch.tensor(6), strict=strict)
     assert runnable(torch.ones(24), torch.tensor(6)).shape == (6, 4)
