@@ -9,6 +9,8 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -150,7 +152,7 @@ def with_kernels_of_composites(own: Mapping[OpOverload, Callable[..., Any]]) -> 
     """
     with _exchange:
         if not _exchanged[0]:
-            _taken_out.extend(_exchange_kernels(own))
+            _exchange_kernels(own)
         _exchanged[0] += 1
     try:
         yield
@@ -159,24 +161,33 @@ def with_kernels_of_composites(own: Mapping[OpOverload, Callable[..., Any]]) -> 
             _exchanged[0] -= 1
             if not _exchanged[0]:
                 for op, kernels in _taken_out:
-                    for key in _COMPOSITE_KEYS:
-                        op.py_kernels.pop(key, None)
-                    op.py_kernels.update(kernels)
-                    op._dispatch_cache.clear()
+                    _take_out(op, kernels)
                 _taken_out.clear()
 
 
 _taken_out: list[tuple[OpOverload, dict[Any, Any]]] = []
 
 
-def _exchange_kernels(own: Mapping[OpOverload, Callable[..., Any]]) -> Iterator[tuple[OpOverload, dict[Any, Any]]]:
-    """Put the kernels in; yields each op with the Python kernels that torch has for it."""
-    for op in {*_ops_with_python_kernels(), *own}:
-        kernels = {key: op.py_kernels.pop(key) for key in _COMPOSITE_KEYS if key in op.py_kernels}
-        if op in own:
-            op.py_kernels.update(dict.fromkeys(_keys_of_own(op), own[op]))
-        op._dispatch_cache.clear()
-        yield op, kernels
+def _exchange_kernels(own: Mapping[OpOverload, Callable[..., Any]]) -> None:
+    """Put the kernels in, and note the Python kernels that torch has for each op."""
+    of_torch = _ops_with_python_kernels()
+    for op in of_torch:
+        _taken_out.append((op, _take_out(op)))
+    for op, kernel in own.items():
+        if op not in of_torch:
+            _taken_out.append((op, {}))
+            op._dispatch_cache.clear()
+        op.py_kernels.update(dict.fromkeys(_keys_of_own(op), kernel))
+
+
+def _take_out(op: OpOverload, others: Mapping[Any, Any] = MappingProxyType({})) -> dict[Any, Any]:
+    """The composite Python kernels of an op, which it has no more; `others` are put in their place."""
+    kernels = op.py_kernels
+    # One call for each key: the hash of a dispatch key takes longer than what is done with it.
+    found = {key: kernel for key in _COMPOSITE_KEYS if (kernel := kernels.pop(key, None)) is not None}
+    kernels.update(others)
+    op._dispatch_cache.clear()
+    return found
 
 
 @contextlib.contextmanager
@@ -198,25 +209,49 @@ def _keys_of_own(op: OpOverload) -> tuple[Any, ...]:
     return _COMPOSITE_KEYS[:1] if has_composite_kernel(op) else _COMPOSITE_KEYS
 
 
-def _ops_with_python_kernels() -> tuple[OpOverload, ...]:
+def _ops_with_python_kernels() -> Mapping[OpOverload, None]:
     """Ops of torch for which somebody has registered a Python kernel: only these exist as Python objects already.
 
-    Modules register them when they are loaded, so the two thousand ops are searched again only after one was.
+    Modules register them when they are loaded, so the three thousand ops are searched again only after one was.
     """
     loaded = len(sys.modules)
     if loaded not in _found_kernels:
         _found_kernels.clear()
-        _found_kernels[loaded] = tuple(
-            op
-            for packet in list(vars(torch.ops.aten).values())
-            if isinstance(packet, OpOverloadPacket)
-            for op in list(vars(packet).values())
-            if isinstance(op, OpOverload) and any(key in op.py_kernels for key in _COMPOSITE_KEYS)
-        )
+        _found_kernels[loaded] = dict.fromkeys(known.op for known in _known_ops() if known.has_composite())
     return _found_kernels[loaded]
 
 
-_found_kernels: dict[int, tuple[OpOverload, ...]] = {}  # by the number of loaded modules
+_found_kernels: dict[int, Mapping[OpOverload, None]] = {}  # by the number of loaded modules
+
+
+@dataclass(slots=True)
+class _KnownOp:
+    """An op as the last search found it. A search looks only at ops whose number of Python kernels has changed since."""
+
+    op: OpOverload
+    kernels: int = 0
+    is_composite: bool = False
+
+    def has_composite(self) -> bool:
+        count = len(self.op.py_kernels)
+        if count != self.kernels:
+            self.kernels, self.is_composite = count, any(key in self.op.py_kernels for key in _COMPOSITE_KEYS)
+        return self.is_composite
+
+
+def _known_ops() -> Iterator[_KnownOp]:
+    for name, packet in list(vars(torch.ops.aten).items()):
+        if not isinstance(packet, OpOverloadPacket):
+            continue
+        held = vars(packet)
+        count, known = _known_packets.get(name, (None, []))
+        if count != len(held):
+            known = [_KnownOp(op) for op in list(held.values()) if isinstance(op, OpOverload)]
+            _known_packets[name] = len(held), known
+        yield from known
+
+
+_known_packets: dict[str, tuple[int, list[_KnownOp]]] = {}  # by name: how many attributes the packet had, and its ops
 
 
 def registered_effect(func: Any) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -132,6 +134,16 @@ def test_kernels_of_torch_are_back_after_a_trace() -> None:
     before = dict(torch.ops.aten.matmul.default.py_kernels)
     refimpl.make_fx(torch.matmul, tracing_mode="symbolic")(torch.randn(2, 3), torch.randn(3, 4))
     assert torch.ops.aten.matmul.default.py_kernels == before
+
+
+def test_a_kernel_that_a_module_registers_after_a_trace_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    operands = torch.randn(2), torch.randn(3)
+    expected = refimpl.make_fx(torch.kron, tracing_mode="symbolic")(*operands).code
+    monkeypatch.setitem(torch.ops.aten.kron.default.py_kernels, _KEYS[0], poisoned)
+    torch.ops.aten.kron.default._dispatch_cache.clear()
+    monkeypatch.setitem(sys.modules, "registers_a_kernel", ModuleType("registers_a_kernel"))
+    assert refimpl.make_fx(torch.kron, tracing_mode="symbolic")(*operands).code == expected
+    assert torch.ops.aten.kron.default.py_kernels[_KEYS[0]] is poisoned
 
 
 @pytest.mark.parametrize("values", [[0, 5], [-1, 2]])
