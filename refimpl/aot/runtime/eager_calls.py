@@ -108,6 +108,10 @@ REPLACED_PART = EagerCondition(
     reason="The program puts another tensor into an argument of a wrapper subclass. A graph writes to those in it.",
     holds=lambda args: True,
 )
+MOVED_VIEW = (
+    "To autograd an argument is a view of a tensor, and it has other memory than that (`view.data = y`). A write to either is a "
+    "write to both for autograd alone. A graph has views in the memory of their base only."
+)
 FORBIDDEN_VIEW = (
     "The program writes to a view for which autograd refuses that: one of several results of an operator (`unbind`), or made in "
     "no_grad mode. A graph has no such views. Eager mode raises autograd's error, at the write or at the next use."
@@ -143,6 +147,8 @@ def eager_conditions(
     ]
     if analysis.reads_storages:
         found.append(EagerCondition(reason=OTHER_STORAGES, holds=_storages_differ(args, captured)))
+    if analysis.mutated_inputs:
+        found.append(EagerCondition(reason=MOVED_VIEW, holds=lambda args: any(map(_is_moved_view, args))))
     is_forbidden = _forbidden_view_written(args, plan, analysis)
     if is_forbidden is not None:
         found.append(EagerCondition(reason=FORBIDDEN_VIEW, holds=is_forbidden))
@@ -150,6 +156,13 @@ def eager_conditions(
     if is_watched is not None:
         found.append(EagerCondition(reason=WATCHED_VIEW, holds=is_watched))
     return tuple(found)
+
+
+def _is_moved_view(arg: Any) -> bool:
+    base = arg._base if isinstance(arg, torch.Tensor) else None
+    if base is None or Geometry.of(arg) is None or is_traceable_wrapper_subclass(arg):
+        return False
+    return storage_key(arg) != storage_key(base)
 
 
 def eager_where(

@@ -247,3 +247,27 @@ def test_a_buffer_of_a_subclass_makes_a_module_run_as_it_is() -> None:
             return torch.sin(self.scale) * x
 
     assert compile_aot(Module())(torch.ones(3)).tolist() == [1.0] * 3
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_view_with_other_memory_than_its_base_is_no_part_of_the_base(way: str) -> None:
+    """A call with a view of the base in its place comes first."""
+
+    def program(base: Tensor, view: Tensor) -> Tensor:
+        base.mul_(3)
+        return view + base.sum()
+
+    found = []
+    for function in (program, WAYS[way](program)):
+        results: list[Any] = []
+        for moves in (False, True):
+            leaf = torch.arange(4.0).view(2, 2).requires_grad_()
+            base = leaf * 1
+            view = base[:, :1]
+            if moves:
+                view.data = torch.full((2, 1), 5.0)
+            result = function(base, view)
+            result.sum().backward()
+            results += [result.detach(), base.detach(), leaf.grad]
+        found.append(results)
+    torch.testing.assert_close(found[1], found[0])
