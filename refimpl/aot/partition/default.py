@@ -39,8 +39,9 @@ def split_joint(
 
 
 def writes_as_recorded(graph: torch.fx.Graph) -> bool:
-    """Whether a joint graph writes elsewhere than in the copies into inputs that end a functional graph."""
-    return any(is_mutating(node) and not _is_final_copy(node) for node in graph.nodes)
+    """Whether a joint graph says where each node was recorded, and writes elsewhere than in copies into inputs at its end."""
+    is_tagged = any(node.meta.get("partitioner_tag") == IS_BACKWARD for node in graph.nodes)
+    return is_tagged and any(is_mutating(node) and not _is_final_copy(node) for node in graph.nodes)
 
 
 def _is_final_copy(node: Node) -> bool:
