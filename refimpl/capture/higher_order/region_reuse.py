@@ -290,8 +290,8 @@ class _Pairing:
             if self._roots and str(example) not in self._sizes:
                 raise _Differs  # it may be a number of one of the objects
             return node
-        for one, other in self._roots if source is not None else ():
-            if one.source in source.way():
+        for one, other in self._roots:
+            if source is not None and one.source in source.way():
                 way = _moved(source, one.source, other.source)
                 value = self._domain.state.wrap(_read(way, other.source, other.object), way)
                 if type(value) is not TensorValue or self._is_read(value):

@@ -451,7 +451,8 @@ def test_a_backend_that_uses_torch_s_aot_autograd_gets_each_call_its_own_backwar
     """Torch keeps the backward graphs of a region where they are told apart by the tangents that arrive."""
 
     def backend(graph: torch.fx.GraphModule, examples: Any) -> Any:
-        return torch_aot.aot_module_simplified(graph, examples, lambda module, _: module)
+        compile_with_torch: Any = torch_aot.aot_module_simplified
+        return compile_with_torch(graph, examples, lambda module, _: module)
 
     found = []
     for function in (
@@ -493,6 +494,8 @@ class Residual(nn.Module):
 
 
 class Shifted(nn.Module):
+    shift: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.rand(4))
@@ -525,6 +528,8 @@ def test_non_strict_export_keeps_regions_if_all_are_kept() -> None:
 class Scaling(nn.Module):
     """Reads a number, a parameter, a buffer and a submodule."""
 
+    shift: Tensor
+
     def __init__(self, factor: float = 2.0, size: int = 4) -> None:
         super().__init__()
         torch.manual_seed(int(factor))
@@ -535,6 +540,10 @@ class Scaling(nn.Module):
     @region
     def forward(self, x: Tensor, *, sign: int = 1) -> Any:
         return self.inner(x) * self.factor * sign, x.sin() + self.shift
+
+
+def _tripled(module: Any, given: Any, result: Any) -> Any:
+    return result * 3
 
 
 @pytest.fixture
@@ -596,7 +605,7 @@ def test_a_layer_is_captured_if_no_equal_one_was(captured: list[Any], model: nn.
 
 def test_a_layer_with_other_shapes_hooks_or_shared_weights_is_captured(captured: list[Any]) -> None:
     hooked, frozen, tied, first = Scaling(), Scaling(), Scaling(), Scaling()
-    hooked.inner.register_forward_hook(lambda module, given, result: result * 3)
+    hooked.inner.register_forward_hook(_tripled)
     frozen.inner.weight.requires_grad_(False)
     tied.inner.bias = nn.Parameter(torch.ones(1))  # another shape
     assert_captured(captured, 4, Stack(first, hooked, frozen, tied), leaf(4, 4))
@@ -616,7 +625,7 @@ def test_what_is_read_of_a_layer_that_is_not_captured_is_guarded(captured: list[
     assert len(captured) == 1
     changes: list[Callable[[Any], Any]] = [
         lambda layer: setattr(layer, "factor", 5.0),
-        lambda layer: layer.inner.register_forward_hook(lambda module, given, result: result * 3),
+        lambda layer: layer.inner.register_forward_hook(_tripled),
         lambda layer: setattr(layer, "shift", torch.ones(1)),
         lambda layer: setattr(layer, "inner", nn.Identity()),
     ]

@@ -604,8 +604,7 @@ def of_inlined_functions(x: Any, y: Any) -> Any:
 
     first = scaled(x)
     second, kept = scaled(y).cos(), [scaled(y)]
-    for value in kept:
-        total = value + first
+    total = kept[0] + first
     return total, [each + second for each in kept]
 
 
@@ -638,7 +637,7 @@ def test_a_node_is_named_after_the_first_variable_that_holds_its_tensor(program:
     x, y = torch.ones(3, 3), torch.arange(9.0).view(3, 3)
     found = []
     for api in (compile, torch.compile):
-        recorder = Recorder()
+        recorder: Any = Recorder()
         torch._dynamo.reset()
         api(program, backend=recorder, fullgraph=True)(x, y)
         found.append([node.name for node in recorder.graphs[0].graph.nodes])
@@ -646,10 +645,14 @@ def test_a_node_is_named_after_the_first_variable_that_holds_its_tensor(program:
 
 
 def test_a_node_of_a_branch_is_named_after_a_variable_too() -> None:
-    recorder = Recorder()
+    recorder: Any = Recorder()
     compile(of_branches, backend=recorder, fullgraph=True)(torch.ones(3), torch.ones(3))
     graph: Any = recorder.graphs[0].cond_true_0
     assert [node.name for node in graph.graph.nodes] == ["l_x_", "l_y_", "z", "w", "mul", "output"]
+
+
+def _recorder() -> Any:
+    return Recorder()
 
 
 def of_self(self: Any, given: Any) -> Any:
@@ -660,11 +663,11 @@ def of_self(self: Any, given: Any) -> Any:
 
 def test_a_node_never_takes_a_name_that_the_code_of_a_graph_needs() -> None:
     x = torch.ones(3)
-    assert torch.equal(compile(of_self, backend=Recorder(), fullgraph=True)(x, x), of_self(x, x))
+    assert torch.equal(compile(of_self, backend=_recorder(), fullgraph=True)(x, x), of_self(x, x))
 
 
 def test_the_metadata_of_a_node_keeps_its_first_name() -> None:
-    recorder = Recorder()
+    recorder: Any = Recorder()
     compile(of_cells, backend=recorder, fullgraph=True)(torch.ones(3), torch.ones(3))
     (held, *_) = recorder.graphs[0].graph.find_nodes(op="call_method", target="sin")
     assert (held.name, held.meta["source_fn_stack"]) == ("held", [("sin", "sin")])
@@ -676,7 +679,7 @@ class OfParameters(torch.nn.Module):
 
 
 def test_an_input_of_a_module_is_named_after_the_parameter_of_its_forward() -> None:
-    recorder = Recorder()
+    recorder: Any = Recorder()
     x, y, z = torch.ones(3), torch.full((3,), 2.0), torch.full((3,), 3.0)
     compiled = compile(OfParameters(), backend=recorder, fullgraph=True)
     shift = z + 1
