@@ -195,13 +195,12 @@ def test_tokens_are_inputs_and_outputs_of_the_graphs(requires_grad: bool) -> Non
     """AO-10: the first of the forward, and the last of the backward. They are numbered with the other inputs."""
     graphs = Graphs()
     x = torch.arange(3.0).requires_grad_(requires_grad)
-    out = aot_function(several_notes, graphs)(
-        x,
-    )
+    out = aot_function(several_notes, graphs)(x)
     names = [[n.target for n in placeholders_of(graphs.seen[0])]]
     assert names == [["primals_1", "primals_2"] if requires_grad else ["arg0_1", "arg1_1"]]
     forward = graphs.seen[0].graph
-    token, *results = forward.output_node().args[0]  # type: ignore[misc]
+    returned: Any = forward.output_node().args[0]
+    token, *results = returned
     assert token.args == (next(reversed(forward.find_nodes(op="call_function", target=with_effects))), 0)
     assert len(results) >= 1
     assert {node.target for node in calls(graphs.seen[0])}.isdisjoint({MAKE, SINK})
@@ -210,7 +209,8 @@ def test_tokens_are_inputs_and_outputs_of_the_graphs(requires_grad: bool) -> Non
     out.sum().backward()
     backward = graphs.seen[1]
     assert placeholders_of(backward)[-1].target == "tangents_token"
-    gradient, token = backward.graph.output_node().args[0]  # type: ignore[misc]
+    returned = backward.graph.output_node().args[0]
+    gradient, token = returned
     assert gradient.meta["val"].shape == (3,)
     assert token.args[0].target is with_effects
 
