@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,6 @@ from refimpl._torch import (
     inside_fake_kernel,
     is_functorch_wrapped,
     is_traceable_wrapper_subclass,
-    item_of_fake,
     set_bits,
     set_item_of_fake,
     storage_key,
@@ -188,57 +187,15 @@ class InputFaker:
         if not tensor.requires_grad:
             return fake
         if not _is_leaf(tensor, source):
-            return self._with_history(fake, tensor)
-        if tensor.grad is not None:
-            whole = ALL_STATIC if policy is ALL_STATIC else None  # a gradient of a static tensor is static
-            fake.grad = self.tensor(tensor.grad, Source(f"{source.name}.grad", f"{source.name}.grad"), whole)
-        return fake
-
-    def _with_history(self, fake: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-        """A fake with the same strides and storage that is no leaf. A program may write to it, unless it is a view of a leaf."""
-        is_view_of_leaf = tensor._base is not None and tensor._base.is_leaf and tensor._base.requires_grad
-        with torch.enable_grad():
-            if isinstance(fake, FakeTensor) and tensor.layout is torch.strided and not is_view_of_leaf:
-                return with_history(fake)
-            with self.fake_mode:
+            with self.fake_mode, torch.enable_grad():  # a non-leaf with the same strides and storage
                 viewed = fake.clone() if tensor.is_sparse else fake.view_as(fake)
                 if tensor.layout is torch.strided and not tensor.numel():  # view_as changes strides of empty tensors
                     viewed = fake.as_strided(fake.shape, fake.stride(), fake.storage_offset())
                 return viewed
-
-
-def alias_of_fake(fake: torch.Tensor) -> torch.Tensor:
-    """A strided fake tensor in the same memory that autograd does not know as a view. No trace records it."""
-    assert isinstance(fake, FakeTensor)
-    with inside_fake_kernel(fake.fake_mode):
-        meta = fake.detach()
-    alias = FakeTensor(fake.fake_mode, meta, fake.fake_device)
-    set_item_of_fake(alias, item_of_fake(fake))
-    if getattr(fake, "_is_param", False):
-        alias._is_param = True  # what isinstance(fake, Parameter) reads
-    return alias
-
-
-def with_history(fake: torch.Tensor, alias_of: Callable[[torch.Tensor], torch.Tensor] = alias_of_fake) -> torch.Tensor:
-    """A tensor in the same memory whose history leads to the given one, but which is no view of it for autograd."""
-    found = _WithHistory.apply(fake, alias_of)
-    assert isinstance(found, torch.Tensor)
-    return found
-
-
-class _WithHistory(torch.autograd.Function):
-    """Identity that is no view, so that the result is no leaf and its in-place history is its own."""
-
-    begins_history = True  # tells it from custom functions of the program
-
-    @staticmethod
-    def forward(ctx: Any, leaf: torch.Tensor, alias_of: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        ctx.set_materialize_grads(False)  # a missing gradient stays None
-        return alias_of(leaf)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return gradient, None
+        if tensor.grad is not None:
+            whole = ALL_STATIC if policy is ALL_STATIC else None  # a gradient of a static tensor is static
+            fake.grad = self.tensor(tensor.grad, Source(f"{source.name}.grad", f"{source.name}.grad"), whole)
+        return fake
 
 
 def rows_of(jagged: torch.Tensor) -> dict[str, int]:

@@ -19,15 +19,17 @@ from torch.overrides import TorchFunctionMode
 from refimpl._torch import (
     FakeTensor,
     FakeTensorMode,
+    inside_fake_kernel,
     is_traceable_wrapper_subclass,
+    item_of_fake,
     pytree,
+    set_item_of_fake,
     without_torch_function,
 )
 from refimpl.aot.analysis.subclasses import fake_wrapper, rewrapped
 from refimpl.errors import ForeignFakeInput, UnsupportedByRefimpl
 from refimpl.symbolic.dynamic_shapes import ALL_STATIC
-from refimpl.symbolic.fake_inputs import alias_of_fake, fake_input, symbolic_fake_mode
-from refimpl.symbolic.fake_inputs import with_history as history_of_fake
+from refimpl.symbolic.fake_inputs import fake_input, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.recording_mode import paused_recordings
 
@@ -101,7 +103,13 @@ def unrelated_alias(fake: torch.Tensor) -> torch.Tensor:
     if isinstance(fake, FakeTensor):
         if fake.layout is not torch.strided:
             return fake.detach()
-        return alias_of_fake(fake)
+        with inside_fake_kernel(fake.fake_mode):
+            meta = fake.detach()
+        alias = FakeTensor(fake.fake_mode, meta, fake.fake_device)
+        set_item_of_fake(alias, item_of_fake(fake))
+        if getattr(fake, "_is_param", False):
+            alias._is_param = True  # what isinstance(fake, Parameter) reads
+        return alias
     if is_traceable_wrapper_subclass(fake):
         return rewrapped(fake)
     raise UnsupportedByRefimpl(
@@ -113,7 +121,24 @@ def unrelated_alias(fake: torch.Tensor) -> torch.Tensor:
 
 def with_history(fake: torch.Tensor) -> torch.Tensor:
     """A tensor in the same memory whose history leads to the given one, but which is no view of it for autograd."""
-    return history_of_fake(fake, unrelated_alias)
+    found = _WithHistory.apply(fake)
+    assert isinstance(found, torch.Tensor)
+    return found
+
+
+class _WithHistory(torch.autograd.Function):
+    """Identity that is no view, so that the result is no leaf and its in-place history is its own."""
+
+    begins_history = True  # tells it from custom functions of the program
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
+        ctx.set_materialize_grads(False)  # a missing gradient stays None
+        return unrelated_alias(leaf)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return gradient
 
 
 def _fake(value: torch.Tensor, fake_mode: FakeTensorMode, source: str, *, is_static: bool) -> torch.Tensor:

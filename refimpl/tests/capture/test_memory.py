@@ -313,18 +313,3 @@ def test_of_leaves_copies_are_kept_where_the_program_goes_on_alone(*, is_followe
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
         with_options(program, CaptureOptions(backend=triton))(w)
     assert any(tensor.data_ptr() == w.data_ptr() for tensor in kept) is not is_followed
-
-
-def test_an_input_with_a_history_is_written_to_without_a_break() -> None:
-    def program(x: Any) -> Any:
-        x.mul_(3)
-        x[0].add_(1)
-        return x.sin()
-
-    found = []
-    for function in (program, with_options(program, CaptureOptions(backend=aot_eager, fullgraph=True))):
-        leaf = torch.arange(4.0).view(2, 2).requires_grad_()
-        x = leaf * 2
-        (function(x) * x).sum().backward()
-        found.append((x.detach(), leaf.grad))
-    torch.testing.assert_close(found[1], found[0])

@@ -119,23 +119,6 @@ def test_autograd_metadata_is_kept(faker: InputFaker) -> None:
     assert grad.shape == fake.shape
 
 
-@pytest.mark.parametrize("size", [(3, 4), (0, 4)])
-def test_a_result_may_be_written_to_as_in_eager(faker: InputFaker, size: tuple[int, ...]) -> None:
-    """It shares its memory with other inputs, and autograd takes it for no view. A view of a leaf stays one."""
-    leaf = torch.randn(size, requires_grad=True)
-    result = leaf * 2
-    fake, part = faker.tensor(result, "result"), faker.tensor(result.detach()[1:], "part")
-    assert storage_key(fake) == storage_key(part)
-    assert not fake._is_view()
-    assert hints(fake.stride()) == result.stride()
-    with faker.fake_mode:
-        fake.mul_(2)
-    assert type(fake.grad_fn).__name__ == "MulBackward0"
-    view = faker.tensor(leaf[:2], "view")
-    with faker.fake_mode, pytest.raises(RuntimeError, match="view of a leaf"):
-        view.mul_(2)
-
-
 def test_lazy_conjugation_and_negation_are_kept(faker: InputFaker) -> None:
     x = torch.randn(3, dtype=torch.complex64)
     assert faker.tensor(x.conj(), "c").is_conj()
