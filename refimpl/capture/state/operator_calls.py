@@ -226,18 +226,10 @@ class OperatorState:
         try:
             result = self._run(kind, target, fake_args, fake_kwargs, what)
         except GraphBreak as reason:
-            if any(map(self._has_float, (*args, *kwargs.values()))):  # an operator that takes no symbol for a float
-                named = dict(zip(kwargs, self._with_constant_floats([*kwargs.values()]), strict=True))
-                return self.operator(target, self._with_constant_floats(args), named, kind=kind)
-            if reason.kind.name == "data_dependent_read" and self.reads_data:
-                read = self._with_numbers_read(what, args, kwargs)
-                if read is not None:
-                    return self.operator(target, *read, kind=kind)
-            # Torch's argument parser takes no symbol for a bool: `sum(0, keepdim=size > 1)`.
-            if reason.kind.name != "wrong_arguments" or not _has_truth([*fake_args, *fake_kwargs.values()]):
+            otherwise = self._given_otherwise(reason, what, args, kwargs, [*fake_args, *fake_kwargs.values()])
+            if otherwise is None:
                 raise
-            named = {name: self._without_truth(arg) for name, arg in kwargs.items()}
-            return self.operator(target, [self._without_truth(arg) for arg in args], named, kind=kind)
+            return self.operator(target, *otherwise, kind=kind)
         # A write returns its argument. Another function that returns its argument on fakes may return a copy when it runs, since
         # strides can differ.
         writes = _writes(target, kwargs)
@@ -245,9 +237,8 @@ class OperatorState:
         if writes or is_written or not _is_of_torch(target) or any(word in what for word in _MORE_THAN_THEIR_VALUE):
             self.graph.has_effects = True
         if is_written:
-            self._note_written(
-                leaf for leaf, version in zip(given, versions, strict=True) if version_of(leaf) != version
-            )
+            changed = (leaf for leaf, version in zip(given, versions, strict=True) if version_of(leaf) != version)
+            self._note_written(changed)
         out = fake_kwargs.get("out")
         if isinstance(out, torch.Tensor) and not (is_written or out.is_inference()):
             raise GraphBreak("op_without_fake_kernel", what=f"{what} into `out`")  # the function ignored `out`
@@ -288,6 +279,21 @@ class OperatorState:
             return None
         operands = [self.realize(arg) for arg in args]
         return self._multiplied(what, operands, factor) if _can_multiply(operands, factor) else None
+
+    def _given_otherwise(
+        self, reason: GraphBreak, what: str, args: Sequence[Any], kwargs: Mapping[str, Any], fakes: Sequence[Any]
+    ) -> tuple[list[Any], dict[str, Any]] | None:
+        """The arguments in another form, after a call with them has failed; None where there is none."""
+        if any(map(self._has_float, (*args, *kwargs.values()))):  # an operator that takes no symbol for a float
+            named = dict(zip(kwargs, self._with_constant_floats([*kwargs.values()]), strict=True))
+            return self._with_constant_floats(args), named
+        if reason.kind.name == "data_dependent_read" and self.reads_data:
+            return self._with_numbers_read(what, args, kwargs)
+        # Torch's argument parser takes no symbol for a bool: `sum(0, keepdim=size > 1)`.
+        if reason.kind.name == "wrong_arguments" and _has_truth(fakes):
+            named = {name: self._without_truth(arg) for name, arg in kwargs.items()}
+            return [self._without_truth(arg) for arg in args], named
+        return None
 
     def _with_numbers_read(
         self, what: str, args: Sequence[Any], kwargs: Mapping[str, Any]
