@@ -175,9 +175,8 @@ def array_operator(domain: SymbolicDomain, function: Callable[..., Any], operand
             return domain.state.operator(mirrored, [tensor, number], {})
         return domain.state.operator(function, [number, tensor], {})
     if function is operator.truediv and isinstance(seen[0], ArrayValue) and type(seen[1]) is TensorValue:
-        inverse = domain.state.operator(
-            "reciprocal", [seen[1]], {}, kind="call_method"
-        )  # as `Tensor.__rtruediv__` does
+        # as Tensor.__rtruediv__ does
+        inverse = domain.state.operator("reciprocal", [seen[1]], {}, kind="call_method")
         return array_operator(domain, operator.mul, [inverse, seen[0]])
     wrapped = interop.numpy_operator_wrapper(function)
     if any(isinstance(operand, TensorValue) for operand in seen) and not _is_tensor_with_array(function, *seen):
@@ -397,7 +396,7 @@ def _is_tensor_with_number(function: Any, left: Value, right: Value) -> bool:
 
 
 def _is_number_with_tensor(function: Any, left: Value, right: Value) -> bool:
-    """The same of one on the left. A division is left out: eager multiplies the number by the reciprocal of the tensor."""
+    """The same of one on the left. A division is another matter: eager multiplies the number by the reciprocal of the tensor."""
     return function in _OF_NUMBER and _has_no_say(right, left)
 
 
