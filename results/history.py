@@ -401,7 +401,7 @@ def flaky_cases(store: Store) -> list[tuple[str, Flakiness]]:
     )
     found: list[tuple[str, Flakiness]] = []
     with store.reading() as connection:
-        known = connection.execute(runs).all()
+        known: list[Any] = [*connection.execute(runs)]
         facts = {row[0]: tuple(row[2:]) for row in known}
         labels = {row[0]: tested(_environment(row[1])) for row in known}
         rows = connection.execution_options(yield_per=BLOCK).execute(query)

@@ -232,7 +232,7 @@ def test_a_fork_counts_by_its_undisturbed_part_and_only_the_first_one_compiled_w
 
 @pytest.mark.parametrize(("subject_s", "forks"), [(1e-5, FORKS), (2e-3, 1), (None, 1)])
 def test_short_calls_are_timed_in_several_forks_of_each_process(subject_s: float | None, forks: int):
-    asked: list[int] = []
+    asked: list[Any] = []
 
     class Recording(MadeUpPool):
         def run(self, tasks: Sequence[Task]) -> Iterator[TaskResult]:

@@ -64,6 +64,19 @@ def outside_promise(spec: DimSpec, problem: str) -> RuntimeError:
     )
 
 
+def check_strictly_unbacked(sizes: Sequence[tuple[Any, str]]) -> None:
+    """Raises ConstraintViolationError for a size that became a number, against `mark_unbacked(strict=True)`.
+
+    sizes: what each is now, an int or a sympy expression, and its name.
+    """
+    for known, name in sizes:
+        if type(known) is int or known.is_number:
+            raise upstream_shape_error("ConstraintViolationError")(
+                f"{name} is marked as strictly unbacked, but it is specialized to {known}\n"
+                "  what to do: mark it without strict=True, or keep the program from comparing it with a number"
+            )
+
+
 def _described(spec: DimSpec) -> str:
     """The sizes of a specification: ` of the form 2*d + 1, where d is from 2 to 9`."""
     bounds = [f"from {spec.min}"] if spec.min is not None else []

@@ -29,7 +29,6 @@ from refimpl.capture.rules.rule_table import RuleTable
 from refimpl.capture.values import (
     ConstantValue,
     DictValue,
-    FunctionObjectValue,
     FunctionValue,
     GraphObjectValue,
     InstanceValue,
@@ -60,6 +59,19 @@ _READ = ("__name__", *_DECORATORS)
 _CALL_OF_TYPE = type.__dict__["__call__"]
 _ASKED_FOR = ("__slots__", "__qualname__", "__classcell__")  # names that `type.__new__` treats specially
 _CAN_BE_DERIVED_FROM = 1 << 10  # Py_TPFLAGS_BASETYPE
+
+
+class FunctionObjectValue(Value):
+    """An instance of a `torch.autograd.Function` class. Only `apply`, which belongs to the class, can be used."""
+
+    __slots__ = ("class_",)
+
+    def __init__(self, class_: type) -> None:
+        super().__init__()
+        self.class_ = class_
+
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
+        return domain.load_attr(ObjectValue(self.class_), name) if name == "apply" else super().load_attr(domain, name)
 
 
 def call_class(domain: SymbolicDomain, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -77,7 +77,7 @@ ITERABLE_RULES[id(set)] = _set_rule(set)
 ITERABLE_RULES[id(frozenset)] = _set_rule(frozenset)
 
 
-def _filled(domain: SymbolicDomain, made: DictValue, args: list[Any], kwargs: dict[str, Any], name: str) -> Value:
+def _filled(domain: SymbolicDomain, made: DictValue, args: list[Any], kwargs: dict[str, Any], name: str) -> Any:
     if len(args) > 1:
         wrong(name)
     given = domain.state.realize(args[0]) if args else None

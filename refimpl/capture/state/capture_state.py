@@ -51,7 +51,6 @@ from refimpl._torch import (
     set_grad_enabled,
     transform_depth,
     transform_state,
-    upstream_shape_error,
 )
 from refimpl.aot.analysis.fake_arguments import unrelated_alias, with_history
 from refimpl.capture.breaks import BREAK_SETTING, GraphBreak, UserLine
@@ -125,6 +124,7 @@ from refimpl.capture.values.subclass_tensor import is_known_subclass, ragged_par
 from refimpl.capture.values.triton_kernel import KernelValue
 from refimpl.capture.values.value import unsupported
 from refimpl.errors import UnsupportedByRefimpl
+from refimpl.symbolic.constraints import check_strictly_unbacked
 from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
 from refimpl.symbolic.fake_inputs import InputFaker, rows_of, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
@@ -149,14 +149,13 @@ class CaptureState(OperatorState):
         self.symbols: dict[Any, NumberValue] = {}  # input symbol -> the number
         self._floats: dict[Source, NumberValue] = {}  # the floats that are symbols
         self._symbolic_inputs: list[tuple[Any, Source]] = []
-        self._strictly_unbacked: list[tuple[Any, Source, int]] = []  # sizes that must not become numbers
+        self._strictly_unbacked: list[tuple[Any, str]] = []  # sizes that must not become numbers, with their names
         self.notes = NodeMeta()
         self.graph = SegmentGraph(self.notes)
         self.guards = GuardList()
         self.is_whole = reads_data  # a graph break is an error
-        self.reads_data = (
-            config.capture_scalar_outputs or reads_data
-        )  # a number read out of a tensor becomes an unbacked symbol
+        # whether a number read out of a tensor becomes an unbacked symbol
+        self.reads_data = config.capture_scalar_outputs or reads_data
         self.shape_env = ShapeEnv(
             names_symbols_by_source=True, backed_size_oblivious=has_oblivious_sizes(),
             assume_static_by_default=True, allow_scalar_outputs=self.reads_data,
@@ -272,7 +271,7 @@ class CaptureState(OperatorState):
             self.guard(GuardKind.SAME, source, known.source)
 
     def _wrapped(self, found: Any, source: Source) -> Value:
-        if self._is_symbolic_number(found, source):
+        if type(found) is int and self._sizes.is_varying(source, found):
             return self._number(found, source)
         builder = _BUILDERS.get(id(type(found)))
         made = None if builder is None else builder(self, found, source)
@@ -391,7 +390,7 @@ class CaptureState(OperatorState):
                     number = NumberValue(size, None, DimensionSource(source, "size", dim))
                     self.symbols.setdefault(size.node.expr, number)
         for dim in getattr(found, STRICTLY_UNBACKED, ()):
-            self._strictly_unbacked.append((fake.shape[dim], source, dim))
+            self._strictly_unbacked.append((fake.shape[dim], f"{source.name}.size()[{dim}]"))
         self._tensors[source] = None
         value = TensorValue(self.graph.input(source, fake, found), fake, source)
         self.by_fake[id(fake)] = value
@@ -440,9 +439,6 @@ class CaptureState(OperatorState):
         made = ArrayValue(tensor.node, tensor.fake, source, is_scalar=is_scalar)
         self.array_inputs.append(made)
         return made
-
-    def _is_symbolic_number(self, found: Any, source: Source) -> bool:
-        return type(found) is int and self._sizes.is_varying(source, found)
 
     @property
     def has_floats(self) -> bool:
@@ -534,7 +530,8 @@ class CaptureState(OperatorState):
                 first, *others = sources
                 self.guard(GuardKind.ALL_DISTINCT, first, tuple(others))
         self._guard_changed()
-        self._check_strictly_unbacked()
+        sizes = [(s if type(s) is int else self.shape_env.replace(s.node.expr), n) for s, n in self._strictly_unbacked]
+        check_strictly_unbacked(sizes)
         for iterator in self.iterators:
             assert iterator.source is not None
             kind = GuardKind.LENGTH if iterator.is_exhausted else GuardKind.AT_LEAST
@@ -543,16 +540,6 @@ class CaptureState(OperatorState):
         if self._symbolic_inputs:
             first = self._symbolic_inputs[0][1]
             self.guard(GuardKind.SHAPES, first, ShapeFacts(self.shape_env, tuple(self._symbolic_inputs)))
-
-    def _check_strictly_unbacked(self) -> None:
-        """Raises ConstraintViolationError for a size that the program has specialized against `mark_unbacked(strict=True)`."""
-        for size, source, dim in self._strictly_unbacked:
-            known = size if type(size) is int else self.shape_env.replace(size.node.expr)
-            if type(known) is int or known.is_number:
-                raise upstream_shape_error("ConstraintViolationError")(
-                    f"{source.name}.size()[{dim}] is marked as strictly unbacked, but it is specialized to {known}\n"
-                    "  what to do: mark it without strict=True, or keep the program from comparing it with a number"
-                )
 
     def _guard_ragged(self) -> dict[Source, None]:
         """Guards which jagged inputs have the same ragged dimension: those whose lengths are one tensor object.

@@ -24,7 +24,7 @@ from refimpl.capture.values.mapping import (
     MappingProxyValue,
     ModulesValue,
 )
-from refimpl.capture.values.object import FunctionObjectValue, ObjectValue
+from refimpl.capture.values.object import ObjectValue
 from refimpl.capture.values.region import RegionValue
 from refimpl.capture.values.sequence import DequeValue, SequenceValue, SliceValue
 from refimpl.capture.values.set import SetValue
@@ -46,7 +46,6 @@ __all__ = [
     "ErrorValue",
     "FoundIteratorValue",
     "FrozenDictValue",
-    "FunctionObjectValue",
     "FunctionValue",
     "GeneratorValue",
     "GetterValue",

@@ -8,7 +8,7 @@ import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from enum import EnumMeta, Flag
-from types import FunctionType, SimpleNamespace, UnionType, WrapperDescriptorType
+from types import FunctionType, GenericAlias, SimpleNamespace, UnionType, WrapperDescriptorType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -152,3 +152,21 @@ def finds_plainly(class_: type) -> bool:
     """Whether attribute lookup is `object.__getattribute__`, which some builtin classes have under another name."""
     getter = class_.__getattribute__
     return isinstance(getter, WrapperDescriptorType) and getter.__objclass__ in _BUILTINS
+
+
+def defining_package(class_: type) -> str:
+    """The top-level package of the module that defines the class."""
+    return str(class_.__module__).partition(".")[0]
+
+
+def is_annotation(object_: Any) -> bool:
+    """Whether `|` of this object makes a union type: a class, `list[int]` or a union."""
+    return is_a(object_, (GenericAlias, UnionType)) or is_plain_class(object_)
+
+
+def is_data_descriptor(found: Any) -> bool:
+    """Whether reading this class attribute of an instance calls its `__get__`, also if the instance's `__dict__` has the name.
+
+    One without `__get__` is read after the `__dict__`, as it is.
+    """
+    return hasattr(type(found), "__get__") and writes(found)

@@ -83,7 +83,8 @@ def frozen_fields(class_: type) -> tuple[str, ...] | None:
     """The fields of a frozen dataclass whose generated `__init__` sets each to what it is given, and does nothing else; None for
     other classes.
     """
-    parameters, init = class_.__dict__.get("__dataclass_params__"), class_.__dict__.get("__init__")
+    own: Any = class_.__dict__
+    parameters, init = own.get("__dataclass_params__"), own.get("__init__")
     is_generated = is_a(init, FunctionType) and init.__code__.co_filename == "<string>"
     if parameters is None or not parameters.frozen or not is_generated or hasattr(class_, "__post_init__"):
         return None

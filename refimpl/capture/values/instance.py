@@ -20,11 +20,19 @@ from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, KeptSource, OwnAttributeSource, Source, class_source
 from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import MethodValue, NativeMethodValue
-from refimpl.capture.values.classes import MISSING, in_mro, is_a, is_read_property, own_attributes, writes
+from refimpl.capture.values.classes import (
+    MISSING,
+    in_mro,
+    is_a,
+    is_data_descriptor,
+    is_read_property,
+    own_attributes,
+    writes,
+)
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.hashing import Fields, Member, frozen_fields, hashed_by_fields, is_compared_by_identity
 from refimpl.capture.values.mapping import DictValue, FrozenDictValue
-from refimpl.capture.values.object import ObjectValue, is_data_descriptor
+from refimpl.capture.values.object import ObjectValue
 from refimpl.capture.values.program_object import InsideValue, ProgramObject, is_native_method, sequence_base
 from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.tensor import TensorValue

@@ -15,13 +15,11 @@ from enum import Enum, EnumMeta
 from types import (
     BuiltinFunctionType,
     FunctionType,
-    GenericAlias,
     GetSetDescriptorType,
     MemberDescriptorType,
     MethodDescriptorType,
     MethodWrapperType,
     ModuleType,
-    UnionType,
     WrapperDescriptorType,
 )
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -47,12 +45,14 @@ from refimpl.capture.values.bound import MethodValue, NativeMethodValue, bound_b
 from refimpl.capture.values.classes import (
     MISSING,
     combines_as_flag,
+    defining_package,
     finds_plainly,
     has_own_attributes,
     in_mro,
     is_a,
+    is_annotation,
+    is_data_descriptor,
     is_enumeration,
-    is_plain_class,
     is_read_property,
     own_attributes,
     writes,
@@ -176,14 +176,14 @@ class ObjectValue(ProgramObject):
         return True if self.is_class else super().truth(domain)
 
     def binary(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
-        if sign == "|" and isinstance(left, ObjectValue) and _is_annotation(left.object):
-            if isinstance(right, ObjectValue) and _is_annotation(right.object):
+        if sign == "|" and isinstance(left, ObjectValue) and is_annotation(left.object):
+            if isinstance(right, ObjectValue) and is_annotation(right.object):
                 return _typing_of(operator.or_, left.object, right.object)
             if isinstance(right, (ObjectValue, ConstantValue)):
                 return (
                     _typing_of(operator.or_, left.object, None) if domain.is_none(right) else unsupported("`|`", left)
                 )
-        if sign == "|" and domain.is_none(left) and isinstance(right, ObjectValue) and _is_annotation(right.object):
+        if sign == "|" and domain.is_none(left) and isinstance(right, ObjectValue) and is_annotation(right.object):
             return _typing_of(operator.or_, None, right.object)
         return super().binary(domain, sign, left, right)
 
@@ -767,29 +767,6 @@ class ObjectValue(ProgramObject):
         return is_a(self.object, (list, tuple)) and self.has_inside
 
 
-class FunctionObjectValue(Value):
-    """An instance of a `torch.autograd.Function` class. Only `apply`, which belongs to the class, can be used."""
-
-    __slots__ = ("class_",)
-
-    def __init__(self, class_: type) -> None:
-        super().__init__()
-        self.class_ = class_
-
-    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
-        return domain.load_attr(ObjectValue(self.class_), name) if name == "apply" else super().load_attr(domain, name)
-
-
-def defining_package(class_: type) -> str:
-    """The top-level package of the module that defines the class."""
-    return str(class_.__module__).partition(".")[0]
-
-
-def _is_annotation(object_: Any) -> bool:
-    """Whether `|` of this object makes a union type: a class, `list[int]` or a union."""
-    return is_a(object_, (GenericAlias, UnionType)) or is_plain_class(object_)
-
-
 def _annotation(domain: SymbolicDomain, value: Any) -> Any:
     """The argument in the brackets of `list[...]`: classes, and tuples and lists of them."""
     value = domain.state.realize(value)
@@ -816,11 +793,3 @@ def _typing_of(function: Any, *args: Any) -> ObjectValue:
         return ObjectValue(function(*args))
     except Exception as error:
         raise GraphBreak("op_raises_on_fake", what=function.__name__, error=type(error).__name__) from error
-
-
-def is_data_descriptor(found: Any) -> bool:
-    """Whether reading this class attribute of an instance calls its `__get__`, also if the instance's `__dict__` has the name.
-
-    One without `__get__` is read after the `__dict__`, as it is.
-    """
-    return hasattr(type(found), "__get__") and writes(found)

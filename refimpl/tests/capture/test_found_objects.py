@@ -112,7 +112,7 @@ class SlottedMore(Slotted):
 
 class Shadowing(type):
     @property
-    def __mro__(cls) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def __mro__(cls) -> Any:
         return ("another",)
 
 

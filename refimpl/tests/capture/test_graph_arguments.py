@@ -82,7 +82,7 @@ def given_one_in_another(x: Tensor) -> Tensor:
 
 
 def given_a_named_tuple(x: Tensor) -> Tensor:
-    return added(Pair(x, x * 2)) + torch.zeros(Pair(2, 2)).sum()  # pyright: ignore[reportArgumentType]
+    return added(Pair(x, x * 2)) + torch.zeros(Pair(2, 2)).sum()
 
 
 @each_of(given_an_instance, given_one_in_another, given_a_named_tuple)
@@ -134,7 +134,7 @@ def test_tensors_in_a_list_of_numbers() -> None:
 
 def test_a_tensor_in_the_place_of_a_number_is_read() -> None:
     def program(a: Tensor, b: Tensor, low: Tensor) -> Any:
-        return torch.addcdiv(a, b, b, value=2) + torch.full_like(a, low)
+        return torch.addcdiv(a, b, b, value=2) + torch.full_like(a, low)  # pyright: ignore[reportArgumentType]
 
     compiled = compile(program, backend="eager", fullgraph=True)
     for value in (0.25, 0.5):
