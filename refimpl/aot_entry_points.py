@@ -172,12 +172,11 @@ def aot_module_simplified(
     graph = mod if isinstance(mod, torch.fx.GraphModule) else None
     request = ProgramRequest(function=functional, args=[*values, *args], config=config, plain=plain, graph=graph)
     program = compile_program(request)
-    compiled = program.call
     guard = None if captured is None or plain is None else memory_guard(program.program, plain)
     if captured is not None and guard is not None:
         captured.input_guards.append(lambda inputs: guard([*values, *inputs]))
 
-    return _with_state(mod, values, compiled)
+    return _with_state(mod, values, program.call)
 
 
 def _with_state(

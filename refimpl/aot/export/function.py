@@ -116,10 +116,8 @@ def export_function(
         aot_id=next(aot_options.AOT_COUNTER),
         keep_inference_input_mutations=keep_input_mutations,
         dynamic_shapes=_have_symbols(leaves) if dynamic_shapes is None else dynamic_shapes,
-        is_export=True,
-        no_tangents=no_tangents,
-        pre_dispatch=pre_dispatch,
-    )
+        is_export=True, no_tangents=no_tangents, pre_dispatch=pre_dispatch,
+    )  # fmt: skip
     metadata: list[ViewAndMutationMeta] = []
 
     def check(traced: TracedProgram) -> None:
