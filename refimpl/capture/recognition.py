@@ -210,8 +210,7 @@ def is_setup_of_optimizer(function: FunctionType) -> bool:
 
 def excludes(function: FunctionType) -> bool:
     """Whether this is `disable` or `skip` of torch or of refimpl, which marks another function."""
-    where = defined_in(function)
-    return function.__name__ in ("disable", "skip") and (where.endswith(".decorators") or where == "torch.compiler")
+    return function.__name__ in ("disable", "skip") and defined_in(function).endswith((".decorators", ".compiler"))
 
 
 def _of_python(function: FunctionType) -> Treatment:

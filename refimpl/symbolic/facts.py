@@ -44,9 +44,6 @@ from refimpl.symbolic.ranges import (
 # How many floor divisions of one comparison are eliminated, one after the other.
 MOST_DIVISIONS = 4
 
-# No number of a program is larger, though a range without an upper bound does not say so.
-LARGEST_INTEGER = 2**63 - 1
-
 # "terms == k", "terms != k", "terms >= k", "terms <= k"
 Comparison = tuple[Literal["==", "!=", ">=", "<="], Terms, int]
 
@@ -226,8 +223,6 @@ class FactState:
         if isinstance(comparison, bool):
             return comparison
         kind, terms, k = comparison
-        if kind == "<=" and k >= LARGEST_INTEGER and len(terms) == 1:  # a slice `:` asks it of the size
-            return True
         found = self._range_of_terms(terms)
         if kind == ">=":
             return True if found.lower >= k else False if found.upper < k else None

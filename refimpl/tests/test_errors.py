@@ -15,7 +15,9 @@ import torch
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode, UnsupportedOperatorException
 
 import refimpl
+from refimpl._torch import upstream_shape_error
 from refimpl.errors import RefimplError
+from refimpl.export.errors import translated
 
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 _BASES = (Exception, BaseException, object)
@@ -39,6 +41,7 @@ def test_errors_of_several_types_are_listed_with_each_type() -> None:
     for module in pkgutil.walk_packages(refimpl.__path__, "refimpl."):
         if ".tests" not in module.name and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+    translated(upstream_shape_error("ConstraintViolationError")("Received user-specified bounds"))  # makes a class
     several = {error.__name__: _types(error) for error in _errors() if len(_types(error)) > 1}
     listed: defaultdict[str, set[str]] = defaultdict(set)
     for name, types in re.findall(r"^\| `(\w+)` \| (.+?) \|", PAGE.read_text(), re.MULTILINE):

@@ -197,19 +197,6 @@ def test_the_largest_of_equal_sizes_is_one_operation() -> None:
         assert torch.equal(program.module()(torch.ones(size, 2)), module(torch.ones(size, 2)))
 
 
-def test_a_slice_of_all_is_no_operation() -> None:
-    class Slicing(nn.Module):
-        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            return x[:, : y.shape[0] * 2 - 2, :]
-
-    varying = (Dim.DYNAMIC,) * 3
-    program = export(Slicing(), (torch.ones(4, 6, 3), torch.ones(4)), dynamic_shapes=(varying, (Dim.DYNAMIC,)))
-    assert [
-        node.args[1] for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.slice.Tensor)
-    ] == [1]
-    assert program.module()(torch.ones(5, 9, 2), torch.ones(3)).shape == (5, 4, 2)
-
-
 def test_an_integer_may_vary_where_python_runs() -> None:
     class Scaled(nn.Module):
         def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
