@@ -271,9 +271,10 @@ class CaptureState(OperatorState):
             self.guard(GuardKind.SAME, source, known.source)
 
     def _wrapped(self, found: Any, source: Source) -> Value:
-        if type(found) is int and self._sizes.is_varying(source, found):
+        class_ = type(found)
+        if class_ is int and self._sizes.is_varying(source, found):
             return self._number(found, source)
-        builder = _BUILDERS.get(id(type(found)))
+        builder = _BUILDERS.get(id(class_))
         made = None if builder is None else builder(self, found, source)
         if made is not None:
             return made
