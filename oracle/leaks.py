@@ -69,7 +69,10 @@ def leak_text(eager: Outcome, seen: Outcome) -> str | None:
 
 
 def calls_of_longer_look(seen: Outcome) -> int:
-    """How many calls tell whether a suspect's memory stops growing, by a run with MORE_CALLS; 0 if they would cost too much."""
+    """How many more calls to make of a suspect, to see whether its memory stops growing; 0 if they would cost too much.
+
+    seen: the run with MORE_CALLS that made it a suspect.
+    """
     if not isinstance(seen, Returned):
         return 0
     last = seen.calls[-1]

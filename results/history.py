@@ -95,7 +95,7 @@ class CaseRun:
 
     @property
     def version(self) -> str:
-        """The version of the case's subject; "" if the run does not know it."""
+        """The version of the case's subject; "" if the run did not record one."""
         return self.facts.versions.get(self.record.subject, "")
 
     def to_json(self) -> dict[str, Any]:

@@ -208,7 +208,8 @@ def worse_since(store: Store, base: RunInfo, case_ids: Iterable[str]) -> dict[st
     for case_id in sorted(case_ids):
         history = case_history(store, case_id, limit=_MOST_RUNS)
         later_runs = _after(base, [one.facts for one in history])
-        newest = {one.what: one for one in lasting_changes(history)}.values()  # what was repaired since is not worse
+        # The last change of each quantity: an earlier slowdown may have been repaired.
+        newest = {one.what: one for one in lasting_changes(history)}.values()
         if later := [one for one in newest if one.is_worse and one.first_run.run_id in later_runs]:
             found[case_id] = later
     return found

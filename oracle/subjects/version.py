@@ -166,7 +166,7 @@ def _digest_of_files(place: Path) -> str:
 
 
 def _content(file: Path) -> bytes:
-    """A digest of a file's bytes; of a large one its size. An unreadable file is an empty one."""
+    """A digest of a file's bytes; of a large file its size. An unreadable file counts as an empty one."""
     try:
         size = file.stat().st_size
         return hashlib.sha256(file.read_bytes()).digest() if size <= _LARGE else size.to_bytes(8, "little")

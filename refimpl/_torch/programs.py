@@ -29,7 +29,7 @@ NATIVE_STATE_READERS: tuple[Any, ...] = (
     torch._C._get_tracing_state,
     torch._C._is_torch_function_enabled,
     torch._C._get_privateuse1_backend_name,  # it is given once, before the first use
-    torch._C._accelerator_getAccelerator,  # torch was built with it
+    torch._C._accelerator_getAccelerator,  # the device type is fixed when torch is built
     _symbolic_trace.is_fx_tracing,
 )
 # Reads the number out of a tensor with one element. While a compiler captures, it returns the tensor.

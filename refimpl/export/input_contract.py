@@ -92,7 +92,7 @@ class InputContract:
         self._values = list(values)
         self._ranges = ranges
         sizes = [size for i, value in enumerate(values) for size in _sizes(i, names[i], value)]
-        self._firsts: dict[Any, _Size] = {}  # expression -> the first size that is it
+        self._firsts: dict[Any, _Size] = {}  # expression -> the first size of an input with this expression
         for size in sizes:
             self._firsts.setdefault(size.expr, size)
         self._readers: dict[Any, tuple[_Size, int, int]] = {}  # symbol -> size, scale, offset

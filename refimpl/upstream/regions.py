@@ -1,7 +1,7 @@
 """The function that captures a nested compile region, under upstream's name: who wraps it sees which calls are captured.
 
 Counterpart: torch/_dynamo/variables/higher_order_ops.py speculate_subgraph_with_auto_output_flattening
-Differs: it captures nested compile regions only, and is called for no other operator.
+Differs: upstream captures the bodies of all higher-order operators by it; here it captures those of `nested_compile_region` only.
 """
 
 from __future__ import annotations

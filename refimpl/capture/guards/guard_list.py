@@ -288,7 +288,7 @@ class ShapeFacts:
         return self.shape_env.produce_guards([number for number, _ in numbers], sources)
 
     def numbers(self) -> list[tuple[Any, Source]]:
-        """The symbolic integers of the inputs, each with the source that reads it."""
+        """The symbolic integers of all inputs, each with its source."""
         return [number for value, source in self.inputs for number in _symbols_of(value, source)]
 
 
@@ -305,7 +305,7 @@ class InputFacts:
 
 
 def _symbols_of(value: Any, source: Source) -> list[tuple[Any, Source]]:
-    """The symbolic integers of an input, each with the source that reads it."""
+    """The symbolic integers of one input, each with its source: the code that reads it from the arguments."""
     if not isinstance(value, torch.Tensor):
         return [(value, source)]
     found: list[tuple[Any, Source]] = [

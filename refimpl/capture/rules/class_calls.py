@@ -62,7 +62,7 @@ _CAN_BE_DERIVED_FROM = 1 << 10  # Py_TPFLAGS_BASETYPE
 
 
 class FunctionObjectValue(Value):
-    """An instance of a `torch.autograd.Function` class. Only `apply`, which belongs to the class, can be used."""
+    """An instance of a `torch.autograd.Function` class. A program can only call `apply` on it, which is a method of the class."""
 
     __slots__ = ("class_",)
 

@@ -123,7 +123,7 @@ def _tensor(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: 
 
 
 def _shape_of_list(domain: SymbolicDomain, value: Any, numbers: list[Value]) -> tuple[int, ...] | None:
-    """`_shape_of_numbers`; None for a tensor that is not in a list."""
+    """The shape that `_shape_of_numbers` finds. None if the value is itself a tensor, and not a number or a list."""
     return None if isinstance(domain.state.realize(value), TensorValue) else _shape_of_numbers(domain, value, numbers)
 
 

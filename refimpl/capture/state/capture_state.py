@@ -620,7 +620,7 @@ class CaptureState(OperatorState):
         return InsideValue(base, items, value)
 
     def attributes_of(self, value: ObjectValue) -> DictValue:
-        """The `__dict__` of an object, with what the segment has written to it."""
+        """The `__dict__` of an object, as it is after the writes that were captured so far."""
         assert value.source is not None
         kind = AttributeSource if finds_plainly(type(value.object)) else PlainAttributeSource
         source, found = kind(value.source, "__dict__"), object.__getattribute__(value.object, "__dict__")

@@ -522,7 +522,7 @@ def test_non_strict_export_keeps_regions_if_all_are_kept() -> None:
             assert_same(program.module()(given), model(given))
 
 
-# ------------------------------------------------------------------------------------------- calls that are not captured
+# --------------------------------------------------------------- calls that use the graph of an earlier call of the region
 
 
 class Scaling(nn.Module):
